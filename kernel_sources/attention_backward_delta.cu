@@ -1,0 +1,98 @@
+// Before the main backward kernel: delta = rowsum(dO ∘ O) and LSE · log2(e) of every query row, and
+// zeros in the fp32 accumulator of dQ.
+//
+// The kernel only moves bytes: it reads O and dO once and writes the accumulator, 16 bytes a thread
+// at a time, with the loads of all its rows in flight before the first is used.
+#include "arguments/attention_backward.h"
+#include "primitives/conversion.cuh"
+#include "primitives/dependent_launch.cuh"
+#include "primitives/exponential.cuh"
+#include "primitives/reduction.cuh"
+#include "primitives/types.cuh"
+#include "specialisation.cuh"
+
+namespace backlight::kernel {
+
+using specialisation::head_dim;
+using Element = specialisation::Element;
+
+constexpr int elements_per_lane = 8;  // 16 bytes
+constexpr int lanes_per_row = head_dim / elements_per_lane;
+constexpr int rows_per_step = specialisation::threads / lanes_per_row;
+constexpr int steps = specialisation::rows_per_block / rows_per_step;
+static_assert(steps * rows_per_step == specialisation::rows_per_block, "whole steps");
+static_assert(warp_size % lanes_per_row == 0, "a row lies within a warp");
+
+__device__ __forceinline__ float dot_pair(uint32_t a, uint32_t b) {
+    const float2 x = unpack<Element>(a);
+    const float2 y = unpack<Element>(b);
+    return x.x * y.x + x.y * y.y;
+}
+
+extern "C" __global__ void __launch_bounds__(specialisation::threads)
+    attention_backward_delta(const __grid_constant__ DeltaArguments arguments) {
+    // The main kernel may take its place on the multiprocessors as these blocks leave; it waits for
+    // their results.
+    allow_next_kernel();
+
+    const int row_blocks =
+        (arguments.seqlen_q + specialisation::rows_per_block - 1) / specialisation::rows_per_block;
+    const int64_t batch_head = blockIdx.x / row_blocks;
+    const int first_row = static_cast<int>(blockIdx.x % row_blocks) * specialisation::rows_per_block;
+    const int64_t batch = batch_head / arguments.heads;
+    const int64_t head = batch_head % arguments.heads;
+
+    const int lane_in_row = static_cast<int>(threadIdx.x) % lanes_per_row;
+    const int row_in_step = static_cast<int>(threadIdx.x) / lanes_per_row;
+
+    const Element* o = static_cast<const Element*>(arguments.o) +
+                       batch * arguments.o_strides.batch + head * arguments.o_strides.head +
+                       lane_in_row * elements_per_lane;
+    const Element* d_o = static_cast<const Element*>(arguments.d_o) +
+                         batch * arguments.d_o_strides.batch + head * arguments.d_o_strides.head +
+                         lane_in_row * elements_per_lane;
+    const float* lse = arguments.lse + batch * arguments.lse_stride_batch +
+                       head * arguments.lse_stride_head;
+
+    uint4 o_chunk[steps];
+    uint4 d_o_chunk[steps];
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {
+        const int64_t row = first_row + step * rows_per_step + row_in_step;
+        if (row < arguments.seqlen_q) {
+            o_chunk[step] = *reinterpret_cast<const uint4*>(o + row * arguments.o_strides.seqlen);
+            d_o_chunk[step] =
+                *reinterpret_cast<const uint4*>(d_o + row * arguments.d_o_strides.seqlen);
+        } else {
+            o_chunk[step] = uint4{0, 0, 0, 0};
+            d_o_chunk[step] = uint4{0, 0, 0, 0};
+        }
+    }
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {
+        const int row = first_row + step * rows_per_step + row_in_step;
+        const uint4 a = o_chunk[step];
+        const uint4 b = d_o_chunk[step];
+        // Every lane takes part in the sum, also one whose row does not exist.
+        const float delta = warp_sum<lanes_per_row>(dot_pair(a.x, b.x) + dot_pair(a.y, b.y) +
+                                                    dot_pair(a.z, b.z) + dot_pair(a.w, b.w));
+        if (row >= arguments.seqlen_q) {
+            continue;
+        }
+        const int64_t flat_row = batch_head * arguments.seqlen_q + row;
+        if (lane_in_row == 0) {
+            // A row that attended to nothing has LSE = -inf; its P is 0, not exp(+inf).
+            const float row_lse = lse[row];
+            const float infinity = __int_as_float(0x7f800000);
+            arguments.row_statistics[flat_row] =
+                RowStatistics{row_lse == -infinity ? infinity : row_lse * log2_e, delta};
+        }
+        // Two 16-byte stores a lane, each of them contiguous across the row's lanes.
+        float4* accumulator =
+            reinterpret_cast<float4*>(arguments.d_q_accumulator + flat_row * head_dim);
+        accumulator[lane_in_row] = float4{0, 0, 0, 0};
+        accumulator[lane_in_row + lanes_per_row] = float4{0, 0, 0, 0};
+    }
+}
+
+}  // namespace backlight::kernel

@@ -1,0 +1,24 @@
+// Fixed-width names and the 16-bit element types. NVRTC brings no <cstdint>, and no header from
+// outside is included (a machine with only a driver and NVRTC must be able to compile).
+#pragma once
+
+namespace backlight::kernel {
+
+using uint16_t = unsigned short;
+using uint32_t = unsigned int;
+using uint64_t = unsigned long long;
+using int64_t = long long;
+
+/// A bfloat16 number, as its bits: arithmetic happens in fp32 or in the tensor cores.
+struct bf16 {
+    uint16_t bits;
+};
+
+/// An IEEE half-precision number, as its bits.
+struct fp16 {
+    uint16_t bits;
+};
+
+constexpr int warp_size = 32;
+
+}  // namespace backlight::kernel
