@@ -1,0 +1,52 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace backlight {
+
+/// Why a call was refused or failed. The values are fixed: the C API returns the same numbers.
+enum class ErrorCode : int {
+    /// A field of a problem, configuration or tensor breaks a rule; the message names all three.
+    invalid_argument = 1,
+    /// The request is well formed, but no kernel of this build takes it.
+    unsupported = 2,
+    /// The workspace passed to `run` is smaller than `workspace_bytes()`.
+    workspace_too_small = 3,
+    /// No kernel preset has the given name.
+    unknown_kernel = 4,
+    /// A tile configuration needs more shared memory than a block of the target may have.
+    shared_memory_exceeded = 5,
+    /// The CUDA driver library (libcuda.so.1) could not be opened, or lacks a function we need.
+    driver_not_found = 10,
+    /// The driver is there and refused a call; the message carries the driver's own error name.
+    driver_failed = 11,
+    /// There is no CUDA device with the requested ordinal.
+    device_not_found = 12,
+    /// The device lacks what the kernels need (TMA: compute capability 9.0 or newer).
+    unsupported_device = 13,
+    /// NVRTC could not be opened, or lacks a function we need.
+    nvrtc_not_found = 20,
+    /// NVRTC is older than the oldest supported version, or cannot compile for the target.
+    nvrtc_too_old = 21,
+    /// NVRTC refused the source; the message carries its path, version, options and whole log.
+    compile_failed = 22,
+    /// A file could not be read or written, or is not what it should be.
+    file_error = 30,
+};
+
+/// The stable name of a code, for example "invalid_argument".
+const char* to_string(ErrorCode code) noexcept;
+
+/// The one exception type that the library throws.
+class Error : public std::runtime_error {
+  public:
+    Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+
+    ErrorCode code() const noexcept { return code_; }
+
+  private:
+    ErrorCode code_;
+};
+
+}  // namespace backlight

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace backlight {
+
+/// A tensor (batch, heads, seqlen, head_dim) in device memory, as a pointer and strides counted in
+/// elements; head_dim is contiguous. Holds (B,H,N,d), (B,N,H,d) and slices of packed tensors alike.
+struct TensorView {
+    void* data = nullptr;
+    std::int64_t stride_batch = 0;
+    std::int64_t stride_head = 0;
+    std::int64_t stride_seqlen = 0;
+
+    bool operator==(const TensorView&) const = default;
+};
+
+/// A tensor that is only read.
+struct ConstTensorView {
+    const void* data = nullptr;
+    std::int64_t stride_batch = 0;
+    std::int64_t stride_head = 0;
+    std::int64_t stride_seqlen = 0;
+
+    ConstTensorView() = default;
+    ConstTensorView(const void* data_, std::int64_t batch, std::int64_t head, std::int64_t seqlen)
+        : data(data_), stride_batch(batch), stride_head(head), stride_seqlen(seqlen) {}
+    ConstTensorView(const TensorView& view)  // NOLINT(google-explicit-constructor): as in C++
+        : ConstTensorView(view.data, view.stride_batch, view.stride_head, view.stride_seqlen) {}
+
+    bool operator==(const ConstTensorView&) const = default;
+};
+
+/// Row statistics (batch, heads, seqlen_q), fp32, contiguous over seqlen_q.
+struct ConstRowView {
+    const float* data = nullptr;
+    std::int64_t stride_batch = 0;
+    std::int64_t stride_head = 0;
+
+    bool operator==(const ConstRowView&) const = default;
+};
+
+/// What one backward reads and writes. Every pointer is a device pointer.
+///
+/// Rules, checked on every run: no null pointer; data of each tensor 16-byte aligned; every stride
+/// over an extent above 1 positive, a multiple of 8 elements (16 bytes, which TMA demands) and
+/// below 2^39 elements; outputs must not overlap themselves, and no two outputs, nor an output and
+/// an input, may start at the same address. `lse` is 4-byte aligned, with strides not negative.
+struct BackwardTensors {
+    ConstTensorView q, k, v, o, d_o;
+    ConstRowView lse;
+    TensorView d_q, d_k, d_v;
+};
+
+/// Strides of a contiguous (batch, heads, seqlen, head_dim) tensor.
+constexpr std::array<std::int64_t, 3> bhsd_strides(std::int64_t heads, std::int64_t seqlen,
+                                                   std::int64_t head_dim) {
+    return {heads * seqlen * head_dim, seqlen * head_dim, head_dim};
+}
+
+/// Strides (of batch, head, seqlen, in that order) of a contiguous (batch, seqlen, heads, head_dim)
+/// tensor.
+constexpr std::array<std::int64_t, 3> bshd_strides(std::int64_t heads, std::int64_t seqlen,
+                                                   std::int64_t head_dim) {
+    return {seqlen * heads * head_dim, head_dim, heads * head_dim};
+}
+
+}  // namespace backlight

@@ -1,0 +1,45 @@
+#include <cstdint>
+
+#include "attention/kernels.hpp"
+#include "compiler/specialisation.hpp"
+
+namespace backlight::attention {
+
+namespace {
+constexpr int convert_threads = 256;
+}
+
+KernelPlan convert_kernel(const AttentionProblem& problem, const TileConfig& config,
+                          const device::Target& target) {
+    compiler::SpecialisationWriter specialisation("attention_backward_convert");
+    specialisation.type("Element", element_type(problem.dtype))
+        .integer("head_dim", problem.head_dim)
+        .integer("threads", convert_threads)
+        .integer("rows_per_block", rows_per_block);
+    const std::int64_t row_blocks = (problem.seqlen_q + rows_per_block - 1) / rows_per_block;
+    return {
+        .request = {.source = "attention_backward_convert.cu",
+                    .entry = "attention_backward_convert",
+                    .specialisation = specialisation.text(),
+                    .target = target},
+        .shape = {.blocks = static_cast<std::uint32_t>(problem.batch * problem.heads * row_blocks),
+                  .threads = convert_threads,
+                  .may_start_early = config.programmatic_dependent_launch},
+    };
+}
+
+kernel::ConvertArguments convert_arguments(const AttentionProblem& problem,
+                                           const BackwardTensors& tensors,
+                                           const WorkspaceLayout& layout,
+                                           void* workspace) noexcept {
+    return {
+        .d_q_accumulator = layout.d_q_accumulator(workspace),
+        .d_q = tensors.d_q.data,
+        .d_q_strides = strides_of(tensors.d_q),
+        .softmax_scale = problem.effective_softmax_scale(),
+        .heads = static_cast<int>(problem.heads),
+        .seqlen_q = static_cast<int>(problem.seqlen_q),
+    };
+}
+
+}  // namespace backlight::attention

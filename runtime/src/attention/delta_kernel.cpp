@@ -1,0 +1,49 @@
+#include <cstdint>
+
+#include "attention/kernels.hpp"
+#include "compiler/specialisation.hpp"
+
+namespace backlight::attention {
+
+namespace {
+constexpr int delta_threads = 256;
+}
+
+KernelPlan delta_kernel(const AttentionProblem& problem, const TileConfig& /*config*/,
+                        const device::Target& target) {
+    compiler::SpecialisationWriter specialisation("attention_backward_delta");
+    specialisation.type("Element", element_type(problem.dtype))
+        .integer("head_dim", problem.head_dim)
+        .integer("threads", delta_threads)
+        .integer("rows_per_block", rows_per_block);
+    const std::int64_t row_blocks = (problem.seqlen_q + rows_per_block - 1) / rows_per_block;
+    return {
+        .request = {.source = "attention_backward_delta.cu",
+                    .entry = "attention_backward_delta",
+                    .specialisation = specialisation.text(),
+                    .target = target},
+        // The first of the chain: it waits for whatever came before it in the stream.
+        .shape = {.blocks = static_cast<std::uint32_t>(problem.batch * problem.heads * row_blocks),
+                  .threads = delta_threads},
+    };
+}
+
+kernel::DeltaArguments delta_arguments(const AttentionProblem& problem,
+                                       const BackwardTensors& tensors,
+                                       const WorkspaceLayout& layout, void* workspace) noexcept {
+    return {
+        .o = tensors.o.data,
+        .d_o = tensors.d_o.data,
+        .lse = tensors.lse.data,
+        .o_strides = strides_of(tensors.o),
+        .d_o_strides = strides_of(tensors.d_o),
+        .lse_stride_batch = tensors.lse.stride_batch,
+        .lse_stride_head = tensors.lse.stride_head,
+        .row_statistics = layout.row_statistics(workspace),
+        .d_q_accumulator = layout.d_q_accumulator(workspace),
+        .heads = static_cast<int>(problem.heads),
+        .seqlen_q = static_cast<int>(problem.seqlen_q),
+    };
+}
+
+}  // namespace backlight::attention

@@ -1,0 +1,39 @@
+#include "attention/kernels.hpp"
+
+#include "attention/validation.hpp"
+
+namespace backlight::attention {
+
+std::array<KernelPlan, 3> backward_chain(const AttentionProblem& problem, const TileConfig& config,
+                                         const device::Target& target) {
+    validate(problem);
+    validate(config, problem, target);
+    return {delta_kernel(problem, config, target), mma_kernel(problem, config, target),
+            convert_kernel(problem, config, target)};
+}
+
+KernelResources kernel_resources(const KernelPlan& plan, const compiler::KernelLookup& compiled) {
+    const compiler::ResourceUsage& usage = compiled.kernel->resources;
+    KernelResources resources;
+    resources.kernel = plan.request.entry;
+    resources.target = plan.request.target.name;
+    resources.registers = usage.registers;
+    resources.stack_bytes = usage.stack_bytes;
+    resources.spill_store_bytes = usage.spill_store_bytes;
+    resources.spill_load_bytes = usage.spill_load_bytes;
+    resources.shared_bytes = static_cast<std::size_t>(usage.static_shared_bytes) +
+                             plan.shape.dynamic_shared_bytes;
+    resources.threads = static_cast<int>(plan.shape.threads);
+    resources.blocks_per_multiprocessor =
+        device::resident_blocks(plan.request.target, usage.registers, resources.threads,
+                                resources.shared_bytes);
+    resources.compile_milliseconds = compiled.kernel->compile_milliseconds;
+    resources.cached = compiled.cached;
+    return resources;
+}
+
+std::string_view element_type(DataType type) noexcept {
+    return type == DataType::fp16 ? "fp16" : "bf16";
+}
+
+}  // namespace backlight::attention

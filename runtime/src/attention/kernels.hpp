@@ -1,0 +1,61 @@
+#pragma once
+
+#include <array>
+
+#include "arguments/attention_backward.h"
+#include "attention/workspace.hpp"
+#include "backlight/problem.hpp"
+#include "backlight/tensors.hpp"
+#include "backlight/tile_config.hpp"
+#include "compiler/kernel_store.hpp"
+#include "device/device.hpp"
+
+namespace backlight::attention {
+
+/// One kernel of the backward for one problem: what is compiled, and how it is launched.
+struct KernelPlan {
+    compiler::KernelRequest request;
+    device::LaunchShape shape;
+};
+
+/// Query rows that a block of the delta and convert kernels works on.
+inline constexpr int rows_per_block = 64;
+
+// Each kernel has a file of its own: its specialisation, its launch shape, its arguments. All take
+// a problem and configuration that have been validated.
+
+/// attention_backward_delta.cu
+KernelPlan delta_kernel(const AttentionProblem& problem, const TileConfig& config,
+                        const device::Target& target);
+kernel::DeltaArguments delta_arguments(const AttentionProblem& problem,
+                                       const BackwardTensors& tensors,
+                                       const WorkspaceLayout& layout, void* workspace) noexcept;
+
+/// attention_backward_mma.cu. The tensor maps are left for the caller to fill.
+KernelPlan mma_kernel(const AttentionProblem& problem, const TileConfig& config,
+                      const device::Target& target);
+kernel::MmaArguments mma_arguments(const AttentionProblem& problem, const BackwardTensors& tensors,
+                                   const WorkspaceLayout& layout, void* workspace) noexcept;
+
+/// attention_backward_convert.cu
+KernelPlan convert_kernel(const AttentionProblem& problem, const TileConfig& config,
+                          const device::Target& target);
+kernel::ConvertArguments convert_arguments(const AttentionProblem& problem,
+                                           const BackwardTensors& tensors,
+                                           const WorkspaceLayout& layout, void* workspace) noexcept;
+
+/// The whole chain in launch order, after validation: delta, main, convert.
+std::array<KernelPlan, 3> backward_chain(const AttentionProblem& problem, const TileConfig& config,
+                                         const device::Target& target);
+
+/// What `inspect` and a plan tell of a compiled kernel.
+KernelResources kernel_resources(const KernelPlan& plan, const compiler::KernelLookup& compiled);
+
+/// The name of a data type in kernel sources.
+std::string_view element_type(DataType type) noexcept;
+
+inline kernel::Strides strides_of(const ConstTensorView& view) noexcept {
+    return {view.stride_batch, view.stride_head, view.stride_seqlen};
+}
+
+}  // namespace backlight::attention

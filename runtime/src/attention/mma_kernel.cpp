@@ -1,0 +1,56 @@
+#include <cstdint>
+#include <numbers>
+
+#include "attention/kernels.hpp"
+#include "compiler/specialisation.hpp"
+
+namespace backlight::attention {
+
+KernelPlan mma_kernel(const AttentionProblem& problem, const TileConfig& config,
+                      const device::Target& target) {
+    const bool constant = config.sequence_lengths == SequenceLengths::compile_time;
+    const std::size_t shared_bytes = shared_memory_bytes(config, problem.head_dim);
+
+    compiler::SpecialisationWriter specialisation("attention_backward_mma");
+    specialisation.type("Element", element_type(problem.dtype))
+        .integer("head_dim", problem.head_dim)
+        .boolean("causal", problem.causal, "query i attends to keys 0 ... i")
+        .integer("block_q", config.block_q, "query rows a tile")
+        .integer("block_kv", config.block_kv, "key rows a thread block")
+        .integer("warps", config.warps)
+        .integer("stages", config.stages, "buffers for the Q and dO tiles")
+        .integer("seqlen_q", constant ? problem.seqlen_q : 0, "0: a kernel argument")
+        .integer("seqlen_kv", constant ? problem.seqlen_kv : 0, "0: a kernel argument")
+        .integer("shared_bytes", static_cast<std::int64_t>(shared_bytes), "as the host counts");
+
+    const std::int64_t kv_tiles = problem.seqlen_kv / config.block_kv;
+    return {
+        .request = {.source = "attention_backward_mma.cu",
+                    .entry = "attention_backward_mma",
+                    .specialisation = specialisation.text(),
+                    .target = target},
+        .shape = {.blocks = static_cast<std::uint32_t>(problem.batch * problem.heads * kv_tiles),
+                  .threads = static_cast<std::uint32_t>(config.warps) * 32,
+                  .dynamic_shared_bytes = static_cast<std::uint32_t>(shared_bytes),
+                  .may_start_early = config.programmatic_dependent_launch},
+    };
+}
+
+kernel::MmaArguments mma_arguments(const AttentionProblem& problem, const BackwardTensors& tensors,
+                                   const WorkspaceLayout& layout, void* workspace) noexcept {
+    kernel::MmaArguments arguments{};
+    arguments.row_statistics = layout.row_statistics(workspace);
+    arguments.d_q_accumulator = layout.d_q_accumulator(workspace);
+    arguments.d_k = tensors.d_k.data;
+    arguments.d_v = tensors.d_v.data;
+    arguments.d_k_strides = strides_of(tensors.d_k);
+    arguments.d_v_strides = strides_of(tensors.d_v);
+    arguments.softmax_scale = problem.effective_softmax_scale();
+    arguments.softmax_scale_log2 = arguments.softmax_scale * std::numbers::log2e_v<float>;
+    arguments.heads = static_cast<int>(problem.heads);
+    arguments.seqlen_q = static_cast<int>(problem.seqlen_q);
+    arguments.seqlen_kv = static_cast<int>(problem.seqlen_kv);
+    return arguments;
+}
+
+}  // namespace backlight::attention

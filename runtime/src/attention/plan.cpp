@@ -1,0 +1,99 @@
+#include "attention/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "attention/validation.hpp"
+#include "backlight/error.hpp"
+
+namespace backlight::attention {
+
+ChainPlan::ChainPlan(const AttentionProblem& problem, const TileConfig& config,
+                     std::shared_ptr<device::Device> device, compiler::KernelStore& store,
+                     std::shared_ptr<Counters> counters)
+    : problem_(problem),
+      config_(config),
+      layout_(problem),
+      device_(std::move(device)),
+      counters_(std::move(counters)) {
+    const auto chain = backward_chain(problem_, config_, device_->properties().target);
+    const std::array<LoadedKernel*, 3> places = {&delta_, &main_, &convert_};
+    for (std::size_t i = 0; i < chain.size(); ++i) {
+        const KernelPlan& plan = chain[i];
+        const compiler::KernelLookup compiled = store.get(plan.request);
+        places[i]->kernel = device_->load(compiled.kernel->cubin, plan.request.entry.c_str(),
+                                          plan.shape.dynamic_shared_bytes);
+        places[i]->shape = plan.shape;
+        resources_.push_back(kernel_resources(plan, compiled));
+    }
+}
+
+void ChainPlan::tensor_map(const char* operand, const ConstTensorView& view, std::int64_t seqlen,
+                           int rows, std::uint64_t operand_kind, kernel::TensorMap& map) const {
+    const tensor_map::CacheKey key{
+        .address = reinterpret_cast<std::uint64_t>(view.data),
+        .stride_batch = view.stride_batch,
+        .stride_head = view.stride_head,
+        .stride_seqlen = view.stride_seqlen,
+        .operand = operand_kind,
+    };
+    if (maps_.find(key, map)) {
+        return;
+    }
+    // A stride over a single index is never used, but must still obey TMA's rules.
+    const auto stride = [&](std::int64_t extent, std::int64_t given) {
+        return extent == 1 ? problem_.head_dim : given;
+    };
+    constexpr std::int64_t panel_columns = 64;  // 128 bytes, the widest swizzle
+    const tensor_map::Request request{
+        .address = view.data,
+        .fp16 = problem_.dtype == DataType::fp16,
+        .extents = {problem_.head_dim, seqlen, problem_.heads, problem_.batch},
+        .strides = {stride(seqlen, view.stride_seqlen), stride(problem_.heads, view.stride_head),
+                    stride(problem_.batch, view.stride_batch)},
+        .box = {panel_columns, rows, 1, 1},
+        .swizzle = tensor_map::Swizzle::bytes_128,
+    };
+    tensor_map::check(request, operand);
+    device_->encode(request, map);
+    counters_->tensor_maps_encoded.fetch_add(1, std::memory_order_relaxed);
+    maps_.insert(key, map);
+}
+
+void ChainPlan::run(const BackwardTensors& tensors, void* workspace, std::size_t workspace_bytes,
+                    Stream stream) const {
+    validate(tensors, problem_);
+    if (workspace == nullptr) {
+        throw Error(ErrorCode::invalid_argument,
+                    "workspace is null: it must point to device memory");
+    }
+    if (reinterpret_cast<std::uintptr_t>(workspace) % WorkspaceLayout::alignment != 0) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("workspace is {}: it must be a multiple of {} bytes", workspace,
+                                WorkspaceLayout::alignment));
+    }
+    if (workspace_bytes < layout_.bytes) {
+        throw Error(ErrorCode::workspace_too_small,
+                    fmt::format("workspace_bytes is {}: this problem needs {} ({})",
+                                workspace_bytes, layout_.bytes, to_string(problem_)));
+    }
+
+    // Everything that can be refused is refused before the first launch.
+    const kernel::DeltaArguments delta = delta_arguments(problem_, tensors, layout_, workspace);
+    kernel::MmaArguments main = mma_arguments(problem_, tensors, layout_, workspace);
+    constexpr std::uint64_t query_rows = 0;
+    constexpr std::uint64_t key_rows = 1;
+    tensor_map("q", tensors.q, problem_.seqlen_q, config_.block_q, query_rows, main.q);
+    tensor_map("d_o", tensors.d_o, problem_.seqlen_q, config_.block_q, query_rows, main.d_o);
+    tensor_map("k", tensors.k, problem_.seqlen_kv, config_.block_kv, key_rows, main.k);
+    tensor_map("v", tensors.v, problem_.seqlen_kv, config_.block_kv, key_rows, main.v);
+    const kernel::ConvertArguments convert =
+        convert_arguments(problem_, tensors, layout_, workspace);
+
+    delta_.kernel->launch(delta_.shape, &delta, stream);
+    main_.kernel->launch(main_.shape, &main, stream);
+    convert_.kernel->launch(convert_.shape, &convert, stream);
+}
+
+}  // namespace backlight::attention

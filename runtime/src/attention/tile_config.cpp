@@ -1,0 +1,67 @@
+#include "backlight/tile_config.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <vector>
+
+#include "backlight/error.hpp"
+
+namespace backlight {
+
+const char* to_string(SequenceLengths lengths) noexcept {
+    return lengths == SequenceLengths::compile_time ? "compile_time" : "run_time";
+}
+
+std::string to_string(const TileConfig& config) {
+    return fmt::format(
+        "block_q={} block_kv={} warps={} stages={} sequence_lengths={} "
+        "programmatic_dependent_launch={}",
+        config.block_q, config.block_kv, config.warps, config.stages,
+        to_string(config.sequence_lengths), config.programmatic_dependent_launch);
+}
+
+std::span<const KernelPreset> kernel_presets() noexcept {
+    static constexpr std::array presets = {
+        KernelPreset{.name = "v1",
+                     .config = {.block_q = 64, .block_kv = 64, .warps = 16, .stages = 1},
+                     .description = "64×64 tiles, 16 warps: fragments fit barely, spills"},
+        KernelPreset{.name = "v2",
+                     .config = {.block_q = 64, .block_kv = 64, .warps = 8, .stages = 1},
+                     .description = "64×64 tiles, 8 warps: each fragment feeds twice the products"},
+        KernelPreset{.name = "v3",
+                     .config = {.block_q = 32, .block_kv = 64, .warps = 8, .stages = 2},
+                     .description = "32×64 tiles, 8 warps, the next Q and dO tile loads ahead"},
+    };
+    return presets;
+}
+
+const TileConfig& kernel_preset(std::string_view name) {
+    std::vector<std::string_view> names;
+    for (const KernelPreset& preset : kernel_presets()) {
+        if (preset.name == name) {
+            return preset.config;
+        }
+        names.push_back(preset.name);
+    }
+    throw Error(ErrorCode::unknown_kernel, fmt::format("kernel is '{}': it must be one of {}", name,
+                                                       fmt::join(names, ", ")));
+}
+
+std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim) noexcept {
+    constexpr std::size_t element_bytes = 2;
+    constexpr std::size_t barrier_bytes = 8;
+    const auto block_q = static_cast<std::size_t>(config.block_q);
+    const auto block_kv = static_cast<std::size_t>(config.block_kv);
+    const auto stages = static_cast<std::size_t>(config.stages);
+    const auto depth = static_cast<std::size_t>(head_dim);
+    const std::size_t kv_tiles = 2 * block_kv * depth * element_bytes;             // K, V
+    const std::size_t query_tiles = 2 * stages * block_q * depth * element_bytes;  // Q, dO
+    const std::size_t score_tiles = 2 * block_q * block_kv * element_bytes;        // P, dS
+    // One barrier for K and V, one for each load of Q and dO in flight.
+    const std::size_t barriers = 1 + (stages == 1 ? 1 : stages - 1);
+    return kv_tiles + query_tiles + score_tiles + barriers * barrier_bytes;
+}
+
+}  // namespace backlight

@@ -1,0 +1,264 @@
+#include "attention/validation.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "attention/kernels.hpp"
+#include "backlight/error.hpp"
+
+namespace backlight::attention {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+    throw Error(ErrorCode::invalid_argument, message);
+}
+
+void require_extent(std::string_view field, std::int64_t value) {
+    // TMA counts rows and the kernels count tiles in 32 bits.
+    constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
+    if (value < 1 || value > largest) {
+        refuse(fmt::format("{} is {}: it must be 1 … {}", field, value, largest));
+    }
+}
+
+void require_grid(std::string_view kernel, std::int64_t heads, std::int64_t tiles) {
+    // cuLaunchKernelEx takes 2^31 - 1 blocks along x.
+    constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
+    if (heads > largest / tiles) {
+        refuse(fmt::format("batch · heads is {}: with {} blocks a head the {} kernel would need "
+                           "more than 2^31 - 1 blocks",
+                           heads, tiles, kernel));
+    }
+}
+
+}  // namespace
+
+void validate(const AttentionProblem& problem) {
+    require_extent("batch", problem.batch);
+    require_extent("heads", problem.heads);
+    require_extent("seqlen_q", problem.seqlen_q);
+    require_extent("seqlen_kv", problem.seqlen_kv);
+    require_extent("head_dim", problem.head_dim);
+    if (problem.dtype != DataType::bf16 && problem.dtype != DataType::fp16) {
+        refuse(fmt::format("dtype is {}: it must be bf16 or fp16", static_cast<int>(problem.dtype)));
+    }
+    if (problem.softmax_scale && !std::isfinite(*problem.softmax_scale)) {
+        refuse(fmt::format("softmax_scale is {}: it must be finite", *problem.softmax_scale));
+    }
+    if (problem.head_dim != 64 && problem.head_dim != 128) {
+        throw Error(ErrorCode::unsupported,
+                    fmt::format("head_dim is {}: this build has kernels for 64 and 128",
+                                problem.head_dim));
+    }
+    if (problem.causal && problem.seqlen_q != problem.seqlen_kv) {
+        throw Error(ErrorCode::unsupported,
+                    fmt::format("seqlen_q is {} and seqlen_kv is {}: the causal mask needs them "
+                                "equal in this build",
+                                problem.seqlen_q, problem.seqlen_kv));
+    }
+    // batch · heads cannot overflow: each is below 2^31.
+    const std::int64_t batch_heads = problem.batch * problem.heads;
+    require_grid("delta", batch_heads,
+                 (problem.seqlen_q + rows_per_block - 1) / rows_per_block);
+    require_extent("batch · heads", batch_heads);
+    // The largest offset that a kernel computes, in bytes of the fp32 accumulator.
+    constexpr std::int64_t most_rows = std::int64_t{1} << 50;
+    if (batch_heads > most_rows / problem.seqlen_q || batch_heads > most_rows / problem.seqlen_kv) {
+        refuse(fmt::format("batch · heads · seqlen is {} · {} · {}: it must be at most 2^50",
+                           problem.batch, problem.heads,
+                           std::max(problem.seqlen_q, problem.seqlen_kv)));
+    }
+}
+
+void validate(const TileConfig& config, const AttentionProblem& problem,
+              const device::Target& target) {
+    const auto require = [&](bool holds, std::string_view field, std::int64_t value,
+                             std::string_view rule) {
+        if (!holds) {
+            refuse(fmt::format("{} is {}: {} (configuration {})", field, value, rule,
+                               to_string(config)));
+        }
+    };
+    require(config.block_q >= 16 && config.block_q <= 256 && config.block_q % 16 == 0, "block_q",
+            config.block_q, "it must be a multiple of 16 from 16 to 256");
+    require(config.block_kv >= 32 && config.block_kv <= 256 && config.block_kv % 32 == 0,
+            "block_kv", config.block_kv, "it must be a multiple of 32 from 32 to 256");
+    require(config.stages >= 1 && config.stages <= 8, "stages", config.stages,
+            "it must be 1 … 8");
+    require(config.warps >= 1 && config.warps <= 32, "warps", config.warps, "it must be 1 … 32");
+
+    const int query_row_groups = config.block_q / 16;
+    const int key_row_groups = config.block_kv / 16;
+    require(config.warps % query_row_groups == 0, "warps", config.warps,
+            fmt::format("it must be a multiple of block_q / 16 = {}, so that the row groups of S "
+                        "share the warps evenly",
+                        query_row_groups));
+    require(config.warps % key_row_groups == 0, "warps", config.warps,
+            fmt::format("it must be a multiple of block_kv / 16 = {}, so that the row groups of dK "
+                        "and dV share the warps evenly",
+                        key_row_groups));
+    const int warps_per_query_row_group = config.warps / query_row_groups;
+    const int warps_per_key_row_group = config.warps / key_row_groups;
+    // A warp's columns are whole pairs of 8-wide fragments, and fill 128-byte (or 64-byte) panels
+    // of shared memory or divide one.
+    const auto require_span = [&](std::string_view matrix, std::int64_t columns, int parts,
+                                  std::int64_t panel) {
+        const std::int64_t span = columns / parts;
+        require(columns % parts == 0 && span % 16 == 0 && (span % panel == 0 || panel % span == 0),
+                "warps", config.warps,
+                fmt::format("it divides the {} columns of {} into {} parts; each must be 16, 32 or "
+                            "a multiple of {} columns",
+                            columns, matrix, parts, panel));
+    };
+    require_span("S", config.block_kv, warps_per_query_row_group,
+                 config.block_kv % 64 == 0 ? 64 : 32);
+    require_span("dQ", problem.head_dim, warps_per_query_row_group, 64);
+    require_span("dK and dV", problem.head_dim, warps_per_key_row_group, 64);
+
+    if (problem.seqlen_q % config.block_q != 0) {
+        throw Error(ErrorCode::unsupported,
+                    fmt::format("seqlen_q is {}: this kernel needs a multiple of block_q = {}",
+                                problem.seqlen_q, config.block_q));
+    }
+    if (problem.seqlen_kv % config.block_kv != 0) {
+        throw Error(ErrorCode::unsupported,
+                    fmt::format("seqlen_kv is {}: this kernel needs a multiple of block_kv = {}",
+                                problem.seqlen_kv, config.block_kv));
+    }
+    require_grid("main", problem.batch * problem.heads, problem.seqlen_kv / config.block_kv);
+
+    const std::size_t shared = shared_memory_bytes(config, problem.head_dim);
+    if (shared > target.shared_bytes_per_block) {
+        throw Error(ErrorCode::shared_memory_exceeded,
+                    fmt::format("the configuration {} needs {} bytes of shared memory at head_dim "
+                                "{}: a block of {} has at most {}",
+                                to_string(config), shared, problem.head_dim, target.name,
+                                target.shared_bytes_per_block));
+    }
+}
+
+namespace {
+
+/// Extents of a tensor, with the stride over each.
+struct Dimension {
+    std::string_view name;
+    std::int64_t extent;
+    std::int64_t stride;
+};
+
+using Dimensions = std::array<Dimension, 3>;
+
+Dimensions dimensions(const AttentionProblem& problem, const ConstTensorView& view,
+                      std::int64_t seqlen) {
+    return {{{"batch", problem.batch, view.stride_batch},
+             {"head", problem.heads, view.stride_head},
+             {"seqlen", seqlen, view.stride_seqlen}}};
+}
+
+void require_tensor(std::string_view name, const ConstTensorView& view,
+                    const Dimensions& dimensions) {
+    const auto address = reinterpret_cast<std::uintptr_t>(view.data);
+    if (address == 0) {
+        refuse(fmt::format("{}.data is null: it must point to device memory", name));
+    }
+    if (address % 16 != 0) {
+        refuse(fmt::format("{}.data is {:#x}: it must be a multiple of 16 bytes", name, address));
+    }
+    constexpr std::int64_t stride_limit = std::int64_t{1} << 39;
+    for (const Dimension& dimension : dimensions) {
+        if (dimension.extent == 1) {
+            continue;  // Never stepped over.
+        }
+        if (dimension.stride < 1 || dimension.stride >= stride_limit) {
+            refuse(fmt::format("{}.stride_{} is {}: it must be positive and below 2^39 elements",
+                               name, dimension.name, dimension.stride));
+        }
+        if (dimension.stride % 8 != 0) {
+            refuse(fmt::format("{}.stride_{} is {}: it must be a multiple of 8 elements (16 bytes)",
+                               name, dimension.name, dimension.stride));
+        }
+    }
+}
+
+/// Two different elements of an output must not share an address: the kernels would race.
+void require_no_self_overlap(std::string_view name, Dimensions dimensions, std::int64_t head_dim) {
+    // Three elements: an insertion sort by stride, without a library call that might allocate.
+    for (std::size_t i = 1; i < dimensions.size(); ++i) {
+        for (std::size_t j = i; j > 0 && dimensions[j].stride < dimensions[j - 1].stride; --j) {
+            std::swap(dimensions[j], dimensions[j - 1]);
+        }
+    }
+    // Each stride steps over all that the smaller strides reach: the sums cannot overflow, since
+    // 2^31 steps of less than 2^39 elements stay below 2^63 / 3 only if checked one at a time.
+    __int128 reach = head_dim - 1;
+    for (const Dimension& dimension : dimensions) {
+        if (dimension.extent == 1) {
+            continue;
+        }
+        if (dimension.stride <= reach) {
+            refuse(fmt::format("{}.stride_{} is {}: an output must not overlap itself, and the "
+                               "dimensions of smaller stride reach {} elements far",
+                               name, dimension.name, dimension.stride,
+                               static_cast<std::int64_t>(reach) + 1));
+        }
+        reach += static_cast<__int128>(dimension.extent - 1) * dimension.stride;
+    }
+}
+
+}  // namespace
+
+void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
+    struct Named {
+        std::string_view name;
+        ConstTensorView view;
+        std::int64_t seqlen;
+        bool output;
+    };
+    const std::array<Named, 8> all = {{
+        {"q", tensors.q, problem.seqlen_q, false},
+        {"k", tensors.k, problem.seqlen_kv, false},
+        {"v", tensors.v, problem.seqlen_kv, false},
+        {"o", tensors.o, problem.seqlen_q, false},
+        {"d_o", tensors.d_o, problem.seqlen_q, false},
+        {"d_q", tensors.d_q, problem.seqlen_q, true},
+        {"d_k", tensors.d_k, problem.seqlen_kv, true},
+        {"d_v", tensors.d_v, problem.seqlen_kv, true},
+    }};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const Named& tensor = all[i];
+        const Dimensions extents = dimensions(problem, tensor.view, tensor.seqlen);
+        require_tensor(tensor.name, tensor.view, extents);
+        if (!tensor.output) {
+            continue;
+        }
+        require_no_self_overlap(tensor.name, extents, problem.head_dim);
+        for (std::size_t j = 0; j < i; ++j) {
+            if (all[j].view.data == tensor.view.data) {
+                refuse(fmt::format("{}.data and {}.data are both {}: an output needs memory of its "
+                                   "own",
+                                   tensor.name, all[j].name, tensor.view.data));
+            }
+        }
+    }
+    const auto lse = reinterpret_cast<std::uintptr_t>(tensors.lse.data);
+    if (lse == 0) {
+        refuse("lse.data is null: it must point to device memory");
+    }
+    if (lse % alignof(float) != 0) {
+        refuse(fmt::format("lse.data is {:#x}: it must be a multiple of 4 bytes", lse));
+    }
+    if (tensors.lse.stride_batch < 0 || tensors.lse.stride_head < 0) {
+        refuse(fmt::format("lse.stride_batch is {} and lse.stride_head is {}: neither may be "
+                           "negative",
+                           tensors.lse.stride_batch, tensors.lse.stride_head));
+    }
+}
+
+}  // namespace backlight::attention

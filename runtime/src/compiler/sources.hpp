@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiler/nvrtc.hpp"
+
+namespace backlight::compiler {
+
+/// The embedded file of that name; throws `file_error` if there is none.
+std::string_view source_text(std::string_view name);
+
+/// The file and everything that it includes, directly or not, each once; "specialisation.cuh" is
+/// left out, being rendered. The file itself comes first.
+std::vector<Header> source_closure(std::string_view name);
+
+/// A digest of that closure: names and texts.
+std::string source_digest(std::string_view name);
+
+}  // namespace backlight::compiler

@@ -1,0 +1,214 @@
+#include "device/cuda_device.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "backlight/error.hpp"
+#include "logging.hpp"
+
+namespace backlight::device {
+
+namespace {
+
+int attribute(const DriverApi& driver, CUdevice device, CUdevice_attribute which) {
+    int value = 0;
+    driver.check(driver.cuDeviceGetAttribute(&value, which, device), "read a device attribute");
+    return value;
+}
+
+/// Ordinals of the devices that run the same cubins as `target`.
+std::vector<CUdevice> devices_of_target(const DriverApi& driver, const Target& target) {
+    int count = 0;
+    driver.check(driver.cuDeviceGetCount(&count), "count the devices");
+    std::vector<CUdevice> devices;
+    for (int ordinal = 0; ordinal < count; ++ordinal) {
+        CUdevice device = 0;
+        driver.check(driver.cuDeviceGet(&device, ordinal), "get a device");
+        if (attribute(driver, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) ==
+                target.compute_major &&
+            attribute(driver, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR) ==
+                target.compute_minor) {
+            devices.push_back(device);
+        }
+    }
+    return devices;
+}
+
+/// Owns a CUlibrary. Unloading tolerates a driver that has already shut down at process exit.
+class Library {
+  public:
+    Library(std::shared_ptr<const DriverApi> driver, std::span<const std::byte> cubin)
+        : driver_(std::move(driver)) {
+        driver_->check(driver_->cuLibraryLoadData(&handle_, cubin.data(), nullptr, nullptr, 0,
+                                                  nullptr, nullptr, 0),
+                       "load a cubin (cuLibraryLoadData)");
+    }
+    ~Library() {
+        // Logging here could come after the logger's own end; a failure loses nothing but memory.
+        driver_->cuLibraryUnload(handle_);
+    }
+    Library(const Library&) = delete;
+    Library& operator=(const Library&) = delete;
+
+    CUlibrary handle() const noexcept { return handle_; }
+    const DriverApi& driver() const noexcept { return *driver_; }
+
+  private:
+    std::shared_ptr<const DriverApi> driver_;
+    CUlibrary handle_ = nullptr;
+};
+
+class CudaKernel final : public Kernel {
+  public:
+    CudaKernel(std::shared_ptr<const DriverApi> driver, std::span<const std::byte> cubin,
+               const char* entry)
+        : library_(std::move(driver), cubin) {
+        library_.driver().check(
+            library_.driver().cuLibraryGetKernel(&kernel_, library_.handle(), entry),
+            fmt::format("find the kernel {} in its cubin", entry));
+    }
+
+    CUkernel handle() const noexcept { return kernel_; }
+
+    void launch(const LaunchShape& shape, const void* arguments, Stream stream) const override {
+        CUlaunchAttribute early{};
+        early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        early.value.programmaticStreamSerializationAllowed = 1;
+
+        CUlaunchConfig config{};
+        config.gridDimX = shape.blocks;
+        config.gridDimY = 1;
+        config.gridDimZ = 1;
+        config.blockDimX = shape.threads;
+        config.blockDimY = 1;
+        config.blockDimZ = 1;
+        config.sharedMemBytes = shape.dynamic_shared_bytes;
+        config.hStream = stream;
+        config.attrs = &early;
+        config.numAttrs = shape.may_start_early ? 1 : 0;
+
+        // The driver takes arguments by non-const pointer and only reads them.
+        std::array<void*, 1> parameters = {const_cast<void*>(arguments)};
+        const DriverApi& driver = library_.driver();
+        // A CUkernel is launched through a CUfunction parameter, as the driver's documentation says.
+        const CUresult result = driver.cuLaunchKernelEx(
+            &config, reinterpret_cast<CUfunction>(kernel_), parameters.data(), nullptr);
+        if (result != CUDA_SUCCESS) {
+            driver.check(result,
+                         fmt::format("launch a kernel ({} blocks of {} threads, {} bytes of shared "
+                                     "memory)",
+                                     shape.blocks, shape.threads, shape.dynamic_shared_bytes));
+        }
+    }
+
+  private:
+    Library library_;
+    CUkernel kernel_ = nullptr;
+};
+
+}  // namespace
+
+CudaDevice::CudaDevice(std::shared_ptr<const DriverApi> driver, int ordinal)
+    : driver_(std::move(driver)) {
+    int count = 0;
+    driver_->check(driver_->cuDeviceGetCount(&count), "count the devices");
+    if (ordinal < 0 || ordinal >= count) {
+        throw Error(ErrorCode::device_not_found,
+                    fmt::format("device is {}: this machine has {} CUDA device(s), numbered from 0",
+                                ordinal, count));
+    }
+    driver_->check(driver_->cuDeviceGet(&handle_, ordinal), "get a device");
+    std::array<char, 256> name{};
+    driver_->check(driver_->cuDeviceGetName(name.data(), static_cast<int>(name.size()), handle_),
+                   "read a device's name");
+    properties_.name = name.data();
+    const auto read = [&](CUdevice_attribute which) { return attribute(*driver_, handle_, which); };
+    properties_.target =
+        target_by_compute_capability(read(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+                                     read(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+                                     properties_.name);
+    // What the device itself says counts for more than what is known of its kind.
+    properties_.target.shared_bytes_per_block =
+        static_cast<std::size_t>(read(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
+    properties_.multiprocessors = read(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    properties_.l2_bytes = static_cast<std::size_t>(read(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE));
+    properties_.clock_khz = read(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+    properties_.memory_clock_khz = read(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+    properties_.memory_bus_bits = read(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
+    driver_->check(driver_->cuDeviceTotalMem(&properties_.memory_bytes, handle_),
+                   "read a device's memory size");
+}
+
+std::shared_ptr<const Kernel> CudaDevice::load(std::span<const std::byte> cubin, const char* entry,
+                                               std::size_t dynamic_shared_bytes) {
+    auto kernel = std::make_shared<CudaKernel>(driver_, cubin, entry);
+    // Attributes of a CUkernel are kept per device: set them wherever a stream may lead.
+    for (const CUdevice device : devices_of_target(*driver_, properties_.target)) {
+        driver_->check(driver_->cuKernelSetAttribute(
+                           CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                           static_cast<int>(dynamic_shared_bytes), kernel->handle(), device),
+                       fmt::format("reserve {} bytes of shared memory for {}", dynamic_shared_bytes,
+                                   entry));
+    }
+    // The driver loads lazily; loading now keeps the first launch short and a capture free of it.
+    CUcontext context = nullptr;
+    driver_->check(driver_->cuCtxGetCurrent(&context), "get the current context");
+    if (context != nullptr) {
+        CUfunction function = nullptr;
+        driver_->check(driver_->cuKernelGetFunction(&function, kernel->handle()),
+                       fmt::format("load {} into the current context", entry));
+        // Reading an attribute makes the driver load the code that it would else load at launch.
+        int registers = 0;
+        driver_->check(
+            driver_->cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function),
+            fmt::format("read the registers of {}", entry));
+        logger().debug("loaded {} ({} bytes of cubin, {} registers)", entry, cubin.size(),
+                       registers);
+    }
+    return kernel;
+}
+
+void CudaDevice::encode(const tensor_map::Request& request, kernel::TensorMap& map) const {
+    static_assert(sizeof(kernel::TensorMap) == sizeof(CUtensorMap));
+    static_assert(alignof(kernel::TensorMap) >= alignof(CUtensorMap));
+
+    constexpr cuuint64_t element_bytes = 2;
+    std::array<cuuint64_t, tensor_map::rank> extents{};
+    std::array<cuuint32_t, tensor_map::rank> box{};
+    std::array<cuuint64_t, tensor_map::rank - 1> strides{};
+    const std::array<cuuint32_t, tensor_map::rank> element_strides = {1, 1, 1, 1};
+    for (std::size_t i = 0; i < extents.size(); ++i) {
+        extents[i] = static_cast<cuuint64_t>(request.extents[i]);
+        box[i] = static_cast<cuuint32_t>(request.box[i]);
+    }
+    for (std::size_t i = 0; i < strides.size(); ++i) {
+        strides[i] = static_cast<cuuint64_t>(request.strides[i]) * element_bytes;
+    }
+    CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE;
+    switch (request.swizzle) {
+        case tensor_map::Swizzle::none:
+            break;
+        case tensor_map::Swizzle::bytes_32:
+            swizzle = CU_TENSOR_MAP_SWIZZLE_32B;
+            break;
+        case tensor_map::Swizzle::bytes_64:
+            swizzle = CU_TENSOR_MAP_SWIZZLE_64B;
+            break;
+        case tensor_map::Swizzle::bytes_128:
+            swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
+            break;
+    }
+    const CUresult result = driver_->cuTensorMapEncodeTiled(
+        reinterpret_cast<CUtensorMap*>(&map),
+        request.fp16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        tensor_map::rank, const_cast<void*>(request.address), extents.data(), strides.data(),
+        box.data(), element_strides.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (result != CUDA_SUCCESS) {
+        driver_->check(result, "encode a tensor map (cuTensorMapEncodeTiled)");
+    }
+}
+
+}  // namespace backlight::device
