@@ -22,7 +22,8 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
     const int row_blocks =
         (arguments.seqlen_q + specialisation::rows_per_block - 1) / specialisation::rows_per_block;
     const int64_t batch_head = blockIdx.x / row_blocks;
-    const int first_row = static_cast<int>(blockIdx.x % row_blocks) * specialisation::rows_per_block;
+    const int first_row =
+        static_cast<int>(blockIdx.x % row_blocks) * specialisation::rows_per_block;
     const int64_t batch = batch_head / arguments.heads;
     const int64_t head = batch_head % arguments.heads;
 

@@ -38,7 +38,8 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
     const int row_blocks =
         (arguments.seqlen_q + specialisation::rows_per_block - 1) / specialisation::rows_per_block;
     const int64_t batch_head = blockIdx.x / row_blocks;
-    const int first_row = static_cast<int>(blockIdx.x % row_blocks) * specialisation::rows_per_block;
+    const int first_row =
+        static_cast<int>(blockIdx.x % row_blocks) * specialisation::rows_per_block;
     const int64_t batch = batch_head / arguments.heads;
     const int64_t head = batch_head % arguments.heads;
 
@@ -51,8 +52,8 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
     const Element* d_o = static_cast<const Element*>(arguments.d_o) +
                          batch * arguments.d_o_strides.batch + head * arguments.d_o_strides.head +
                          lane_in_row * elements_per_lane;
-    const float* lse = arguments.lse + batch * arguments.lse_stride_batch +
-                       head * arguments.lse_stride_head;
+    const float* lse =
+        arguments.lse + batch * arguments.lse_stride_batch + head * arguments.lse_stride_head;
 
     uint4 o_chunk[steps];
     uint4 d_o_chunk[steps];

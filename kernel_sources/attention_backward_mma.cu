@@ -152,11 +152,11 @@ struct QueryPipeline {
 /// thread's number alone: registers are scarcer there than integer instructions.
 struct Place {
     int lane;
-    int query_row;   // first row of the warp's part of S, dP and dQ
-    int first_key;   // first column of its part of S and dP
-    int d_q_column;  // first column of its part of dQ
-    int key_row;     // first row of its part of dK and dV
-    int d_kv_column; // first column of its part of dK and dV
+    int query_row;    // first row of the warp's part of S, dP and dQ
+    int first_key;    // first column of its part of S and dP
+    int d_q_column;   // first column of its part of dQ
+    int key_row;      // first row of its part of dK and dV
+    int d_kv_column;  // first column of its part of dK and dV
     // The lane's place in a 16×8 result: rows fragment_row and fragment_row + 8.
     int fragment_row;
     int fragment_column;
@@ -208,6 +208,51 @@ __device__ __forceinline__ void load_kv_fragments(KvFragments& fragments, uint32
                         KvTile::moved(lane_address, pair * 16, slice * mma_k));
         }
     }
+}
+
+/// product += A · Bᵀ, with A = Q and B = K, or A = dO and B = V: the block of rows at `a_address`
+/// with the key rows at `b_address`, which are read again where they are not resident.
+__device__ __forceinline__ void multiply_by_kv(float (&product)[score_fragments][4],
+                                               uint32_t a_address, KvFragments& resident,
+                                               uint32_t b_address) {
+#pragma unroll
+    for (int slice = 0; slice < depth_slices; ++slice) {
+        uint32_t a[4];
+        ldmatrix_x4(a, QueryTile::moved(a_address, 0, slice * mma_k));
+#pragma unroll
+        for (int pair = 0; pair < score_fragments / 2; ++pair) {
+            if constexpr (!kv_fragments_resident) {
+                ldmatrix_x4(resident[slice][pair],
+                            KvTile::moved(b_address, pair * 16, slice * mma_k));
+            }
+            const uint32_t(&b)[4] = resident[slice][pair];
+            mma_m16n8k16<Element>(product[2 * pair], a, b[0], b[1]);
+            mma_m16n8k16<Element>(product[2 * pair + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+/// gradient += Aᵀ · B, with A = P and B = dO, or A = dS and B = Q, over all rows of the query tile.
+__device__ __forceinline__ void multiply_transposed(float (&gradient)[d_kv_fragments][4],
+                                                    uint32_t a_address, uint32_t b_address) {
+#pragma unroll
+    for (int query = 0; query < block_q; query += mma_k) {
+        uint32_t a[4];
+        ldmatrix_x4_transposed(a, ScoreTile::moved(a_address, query, 0));
+#pragma unroll
+        for (int pair = 0; pair < d_kv_fragments / 2; ++pair) {
+            uint32_t b[4];
+            ldmatrix_x4_transposed(b, QueryTile::moved(b_address, query, pair * 16));
+            mma_m16n8k16<Element>(gradient[2 * pair], a, b[0], b[1]);
+            mma_m16n8k16<Element>(gradient[2 * pair + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+/// Stores a 16×8 result, rounded to elements, at the lane's place of its first row.
+__device__ __forceinline__ void store_fragment(uint32_t address, const float (&fragment)[4]) {
+    store_shared(address, pack<Element>(fragment[0], fragment[1]));
+    store_shared(ScoreTile::moved(address, 8, 0), pack<Element>(fragment[2], fragment[3]));
 }
 
 // --- The kernel ---------------------------------------------------------------------------------
@@ -270,8 +315,7 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
     KvFragments v_fragments;
     if constexpr (kv_fragments_resident) {
         const Place place{thread};
-        const uint32_t address =
-            lane_address_columns_first(k_tile, place.first_key, 0, place.lane);
+        const uint32_t address = lane_address_columns_first(k_tile, place.first_key, 0, place.lane);
         load_kv_fragments(k_fragments, address);
         load_kv_fragments(v_fragments, address + v_from_k);
     }
@@ -287,50 +331,50 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
     for (int query_start = first_query; query_start < seqlen_q; query_start += block_q, ++tile) {
         // Asked for before the wait, so that they arrive during it.
         const Place statistics_place{opaque(thread)};
-        const RowStatistics* row_statistics = arguments.row_statistics + head_row +
-                                              query_start + statistics_place.query_row +
+        const RowStatistics* row_statistics = arguments.row_statistics + head_row + query_start +
+                                              statistics_place.query_row +
                                               statistics_place.fragment_row;
         const RowStatistics statistics[2] = {row_statistics[0], row_statistics[8]};
 
         mbarrier_wait(pipeline.barrier(tile), pipeline.parity(tile));
         const QueryTile q_tile{pipeline.q_tile(tile)};
 
-        // S = Q Kᵀ and dP = dO Vᵀ.
+        // S = Q Kᵀ.
         const Place scores_place{opaque(thread)};
         const uint32_t q_scores =
             lane_address_rows_first(q_tile, scores_place.query_row, 0, scores_place.lane);
-        const uint32_t k_scores = lane_address_columns_first(k_tile, scores_place.first_key, 0,
-                                                             scores_place.lane);
+        const uint32_t k_scores =
+            lane_address_columns_first(k_tile, scores_place.first_key, 0, scores_place.lane);
         float scores[score_fragments][4] = {};
-        float d_p[score_fragments][4] = {};
+        multiply_by_kv(scores, q_scores, k_fragments, k_scores);
+
+        // P = exp(scale · S − LSE). The tensor cores go on with dP meanwhile.
+        const Place softmax_place{opaque(thread)};
+        const uint32_t p_store =
+            p_tile.address(softmax_place.query_row + softmax_place.fragment_row,
+                           softmax_place.first_key) +
+            softmax_place.fragment_column * sizeof(Element);
+        const bool on_diagonal = causal && query_start < kv_start + block_kv - 1;
+        // How far the lane's first key lies behind its first query.
+        const int first_key_behind = kv_start + softmax_place.first_key +
+                                     softmax_place.fragment_column - query_start -
+                                     softmax_place.query_row - softmax_place.fragment_row;
 #pragma unroll
-        for (int slice = 0; slice < depth_slices; ++slice) {
-            uint32_t q[4];
-            uint32_t d_o[4];
-            const uint32_t address = QueryTile::moved(q_scores, 0, slice * mma_k);
-            ldmatrix_x4(q, address);
-            ldmatrix_x4(d_o, address + d_o_from_q);
+        for (int fragment = 0; fragment < score_fragments; ++fragment) {
 #pragma unroll
-            for (int pair = 0; pair < score_fragments / 2; ++pair) {
-                if constexpr (!kv_fragments_resident) {
-                    const uint32_t kv_address =
-                        KvTile::moved(k_scores, pair * 16, slice * mma_k);
-                    ldmatrix_x4(k_fragments[0][0], kv_address);
-                    ldmatrix_x4(v_fragments[0][0], kv_address + v_from_k);
+            for (int i = 0; i < 4; ++i) {
+                float exponent = __fmaf_rn(scores[fragment][i], arguments.softmax_scale_log2,
+                                           -statistics[i / 2].lse_log2);
+                if (on_diagonal && first_key_behind + fragment * mma_n + i % 2 > i / 2 * 8) {
+                    exponent = -__int_as_float(0x7f800000);
                 }
-                const auto& k = k_fragments[kv_fragments_resident ? slice : 0]
-                                           [kv_fragments_resident ? pair : 0];
-                const auto& v = v_fragments[kv_fragments_resident ? slice : 0]
-                                           [kv_fragments_resident ? pair : 0];
-                mma_m16n8k16<Element>(scores[2 * pair], q, k[0], k[1]);
-                mma_m16n8k16<Element>(d_p[2 * pair], d_o, v[0], v[1]);
-                mma_m16n8k16<Element>(scores[2 * pair + 1], q, k[2], k[3]);
-                mma_m16n8k16<Element>(d_p[2 * pair + 1], d_o, v[2], v[3]);
+                scores[fragment][i] = exp2_approximate(exponent);
             }
+            store_fragment(ScoreTile::moved(p_store, 0, fragment * mma_n), scores[fragment]);
         }
 
-        // All have read the previous tile's dS, so that this tile's may take its place; and all have
-        // seen this tile arrive, so that its barrier may count the next load.
+        // P is whole; the previous tile's dS has been read by all, so that this tile's may take its
+        // place; and all have seen this tile arrive, so that its barrier may count the next load.
         __syncthreads();
         if constexpr (stages > 1) {
             const int ahead = query_start + loads_in_flight * block_q;
@@ -339,72 +383,35 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
             }
         }
 
-        // P = exp(scale · S − LSE), dS = P ∘ (dP − delta).
-        const Place softmax_place{opaque(thread)};
-        const uint32_t p_store =
-            p_tile.address(softmax_place.query_row + softmax_place.fragment_row,
-                           softmax_place.first_key) +
-            softmax_place.fragment_column * sizeof(Element);
-        // How far the lane's first key lies behind its first query.
-        const int first_key_behind = kv_start + softmax_place.first_key +
-                                     softmax_place.fragment_column - query_start -
-                                     softmax_place.query_row - softmax_place.fragment_row;
-        const bool on_diagonal = causal && query_start < kv_start + block_kv - 1;
+        // dP = dO Vᵀ and dS = P ∘ (dP − delta).
+        float d_p[score_fragments][4] = {};
+        multiply_by_kv(d_p, q_scores + d_o_from_q, v_fragments, k_scores + v_from_k);
 #pragma unroll
         for (int fragment = 0; fragment < score_fragments; ++fragment) {
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                float p[2];
-                float d_s[2];
-#pragma unroll
-                for (int i = 0; i < 2; ++i) {
-                    float score = scores[fragment][half * 2 + i];
-                    float exponent = __fmaf_rn(score, arguments.softmax_scale_log2, -statistics[half].lse_log2);
-                    if (on_diagonal && first_key_behind + fragment * mma_n + i > half * 8) {
-                        exponent = -__int_as_float(0x7f800000);
-                    }
-                    p[i] = exp2_approximate(exponent);
-                    d_s[i] = p[i] * (d_p[fragment][half * 2 + i] - statistics[half].delta);
-                }
-                const uint32_t address =
-                    ScoreTile::moved(p_store, half * 8, fragment * mma_n);
-                store_shared(address, pack<Element>(p[0], p[1]));
-                store_shared(address + d_s_from_p, pack<Element>(d_s[0], d_s[1]));
+            for (int i = 0; i < 4; ++i) {
+                d_p[fragment][i] =
+                    scores[fragment][i] * (d_p[fragment][i] - statistics[i / 2].delta);
             }
+            store_fragment(ScoreTile::moved(p_store + d_s_from_p, 0, fragment * mma_n),
+                           d_p[fragment]);
         }
-        // P and dS are whole.
-        __syncthreads();
 
-        // dV += Pᵀ dO and dK += dSᵀ Q.
+        // dV += Pᵀ dO. It asks nothing of dS, whose arithmetic hides among these products.
         const Place d_kv_place{opaque(thread)};
         const uint32_t q_d_kv =
             lane_address_rows_first(q_tile, 0, d_kv_place.d_kv_column, d_kv_place.lane);
         const uint32_t p_d_kv =
             lane_address_columns_first(p_tile, 0, d_kv_place.key_row, d_kv_place.lane);
-#pragma unroll
-        for (int query = 0; query < block_q; query += mma_k) {
-            uint32_t p_transposed[4];
-            uint32_t d_s_transposed[4];
-            const uint32_t p_address = ScoreTile::moved(p_d_kv, query, 0);
-            ldmatrix_x4_transposed(p_transposed, p_address);
-            ldmatrix_x4_transposed(d_s_transposed, p_address + d_s_from_p);
-#pragma unroll
-            for (int pair = 0; pair < d_kv_fragments / 2; ++pair) {
-                uint32_t d_o[4];
-                uint32_t q[4];
-                const uint32_t address =
-                    QueryTile::moved(q_d_kv, query, pair * 16);
-                ldmatrix_x4_transposed(d_o, address + d_o_from_q);
-                ldmatrix_x4_transposed(q, address);
-                mma_m16n8k16<Element>(d_v[2 * pair], p_transposed, d_o[0], d_o[1]);
-                mma_m16n8k16<Element>(d_v[2 * pair + 1], p_transposed, d_o[2], d_o[3]);
-                mma_m16n8k16<Element>(d_k[2 * pair], d_s_transposed, q[0], q[1]);
-                mma_m16n8k16<Element>(d_k[2 * pair + 1], d_s_transposed, q[2], q[3]);
-            }
-        }
-        // Q and dO have been read by all.
+        multiply_transposed(d_v, p_d_kv, q_d_kv + d_o_from_q);
+        // dS is whole.
         __syncthreads();
+
+        // dK += dSᵀ Q.
+        multiply_transposed(d_k, p_d_kv + d_s_from_p, q_d_kv);
         if constexpr (stages == 1) {
+            // Q and dO have been read by all: the next tile may take their place.
+            __syncthreads();
             const int next = query_start + block_q;
             if (next < seqlen_q && first_warp && elect_one()) {
                 pipeline.load(arguments, tile + 1, next, index);
@@ -453,10 +460,12 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
         const int64_t row = kv_start + place.key_row + place.fragment_row + half * 8;
         Element* d_k_row = d_k_out + index.batch * arguments.d_k_strides.batch +
                            index.head * arguments.d_k_strides.head +
-                           row * arguments.d_k_strides.seqlen + place.d_kv_column + place.fragment_column;
+                           row * arguments.d_k_strides.seqlen + place.d_kv_column +
+                           place.fragment_column;
         Element* d_v_row = d_v_out + index.batch * arguments.d_v_strides.batch +
                            index.head * arguments.d_v_strides.head +
-                           row * arguments.d_v_strides.seqlen + place.d_kv_column + place.fragment_column;
+                           row * arguments.d_v_strides.seqlen + place.d_kv_column +
+                           place.fragment_column;
 #pragma unroll
         for (int fragment = 0; fragment < d_kv_fragments; ++fragment) {
             *reinterpret_cast<uint32_t*>(d_k_row + fragment * mma_n) =

@@ -6,8 +6,8 @@ namespace backlight::kernel {
 
 /// What the backward needs of a query row, read together.
 struct alignas(8) RowStatistics {
-    float lse_log2; // LSE · log2(e)
-    float delta;    // rowsum(dO ∘ O)
+    float lse_log2;  // LSE · log2(e)
+    float delta;     // rowsum(dO ∘ O)
 };
 
 /// A CUtensorMap: what it holds is the driver's business.
@@ -31,8 +31,8 @@ struct DeltaArguments {
     Strides d_o_strides;
     long long lse_stride_batch;
     long long lse_stride_head;
-    RowStatistics* row_statistics; // (batch, heads, seqlen_q)
-    float* d_q_accumulator; // (batch, heads, seqlen_q, head_dim)
+    RowStatistics* row_statistics;  // (batch, heads, seqlen_q)
+    float* d_q_accumulator;         // (batch, heads, seqlen_q, head_dim)
     int heads;
     int seqlen_q;
 };
@@ -50,7 +50,7 @@ struct MmaArguments {
     Strides d_k_strides;
     Strides d_v_strides;
     float softmax_scale;
-    float softmax_scale_log2; // softmax_scale · log2(e)
+    float softmax_scale_log2;  // softmax_scale · log2(e)
     int heads;
     int seqlen_q;
     int seqlen_kv;
@@ -72,8 +72,8 @@ struct ReferenceArguments {
     const float* q;
     const float* k;
     const float* v;
-    float* o;         // written by the forward, read by the backward
-    float* lse;       // natural logarithm; written by the forward, read by the backward
+    float* o;    // written by the forward, read by the backward
+    float* lse;  // natural logarithm; written by the forward, read by the backward
     const float* d_o;
     float* d_q;
     float* d_k;

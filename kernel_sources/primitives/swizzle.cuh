@@ -39,11 +39,11 @@ struct SwizzledTile {
         return base + panel * panel_bytes + row * row_bytes + permuted * 16;
     }
 
-    /// From the address of a chunk to that of the chunk `rows_down` rows below (a multiple of 8) and
-    /// `columns_right` columns to the right: one XOR and a constant, so that a lane keeps a single
-    /// address a tile instead of one a chunk. The move must not carry out of the bits that the start
-    /// column leaves free: it stays within a span of a power of two columns that the start opens, or
-    /// the start opens a panel.
+    /// From the address of a chunk to that of the chunk `rows_down` rows below (a multiple of 8)
+    /// and `columns_right` columns to the right: one XOR and a constant, so that a lane keeps a
+    /// single address a tile instead of one a chunk. The move must not carry out of the bits that
+    /// the start column leaves free: it stays within a span of a power of two columns that the
+    /// start opens, or the start opens a panel.
     __device__ __forceinline__ static uint32_t moved(uint32_t address, int rows_down,
                                                      int columns_right) {
         return (address ^ (columns_right % panel_columns * element_bytes)) +

@@ -43,10 +43,9 @@ TileConfig default_config(const AttentionProblem& /*problem*/, const device::Tar
 
 std::size_t Runtime::Implementation::PlanKeyHash::operator()(const PlanKey& key) const noexcept {
     std::size_t hash = AttentionProblemHash{}(key.problem);
-    for (const int value :
-         {key.config.block_q, key.config.block_kv, key.config.warps, key.config.stages,
-          static_cast<int>(key.config.sequence_lengths),
-          static_cast<int>(key.config.programmatic_dependent_launch)}) {
+    for (const int value : {key.config.block_q, key.config.block_kv, key.config.warps,
+                            key.config.stages, static_cast<int>(key.config.sequence_lengths),
+                            static_cast<int>(key.config.programmatic_dependent_launch)}) {
         hash = hash * 31 + static_cast<std::size_t>(value);
     }
     return hash;
@@ -68,8 +67,8 @@ std::shared_ptr<const BackwardPlan> Runtime::Implementation::backward(
         }
     }
     // Made without the lock: compiling takes long, and the kernel store compiles each kernel once.
-    auto plan = std::make_shared<attention::ChainPlan>(problem, config, device_, store_,
-                                                       plan_counters_);
+    auto plan =
+        std::make_shared<attention::ChainPlan>(problem, config, device_, store_, plan_counters_);
     const std::lock_guard lock(plans_mutex_);
     return plans_.try_emplace(key, std::move(plan)).first->second;
 }
@@ -96,7 +95,8 @@ Runtime::Runtime(Runtime&&) noexcept = default;
 Runtime& Runtime::operator=(Runtime&&) noexcept = default;
 
 std::shared_ptr<const BackwardPlan> Runtime::backward(const AttentionProblem& problem) {
-    return backward(problem, default_config(problem, implementation_->device().properties().target));
+    return backward(problem,
+                    default_config(problem, implementation_->device().properties().target));
 }
 
 std::shared_ptr<const BackwardPlan> Runtime::backward(const AttentionProblem& problem,
@@ -112,6 +112,8 @@ const std::string& Runtime::device_name() const noexcept {
     return implementation_->device().properties().name;
 }
 
-RuntimeCounters Runtime::counters() const noexcept { return implementation_->counters(); }
+RuntimeCounters Runtime::counters() const noexcept {
+    return implementation_->counters();
+}
 
 }  // namespace backlight

@@ -68,15 +68,13 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 }
 
 void DeviceBuffer::upload(std::span<const std::byte> host, std::size_t offset) {
-    gpu_->driver().check(
-        gpu_->driver().cuMemcpyHtoD(address_ + offset, host.data(), host.size()),
-        "copy to device memory");
+    gpu_->driver().check(gpu_->driver().cuMemcpyHtoD(address_ + offset, host.data(), host.size()),
+                         "copy to device memory");
 }
 
 void DeviceBuffer::download(std::span<std::byte> host, std::size_t offset) const {
-    gpu_->driver().check(
-        gpu_->driver().cuMemcpyDtoH(host.data(), address_ + offset, host.size()),
-        "copy from device memory");
+    gpu_->driver().check(gpu_->driver().cuMemcpyDtoH(host.data(), address_ + offset, host.size()),
+                         "copy from device memory");
 }
 
 void DeviceBuffer::fill(std::uint8_t byte, Stream stream) const {
@@ -88,7 +86,9 @@ Event::Event(const Gpu& gpu) : gpu_(gpu) {
     gpu_.driver().check(gpu_.driver().cuEventCreate(&event_, CU_EVENT_DEFAULT), "create an event");
 }
 
-Event::~Event() { gpu_.driver().cuEventDestroy(event_); }
+Event::~Event() {
+    gpu_.driver().cuEventDestroy(event_);
+}
 
 void Event::record(Stream stream) const {
     gpu_.driver().check(gpu_.driver().cuEventRecord(event_, stream), "record an event");
@@ -100,9 +100,8 @@ void Event::synchronise() const {
 
 double Event::milliseconds_since(const Event& earlier) const {
     float milliseconds = 0;
-    gpu_.driver().check(
-        gpu_.driver().cuEventElapsedTime(&milliseconds, earlier.event_, event_),
-        "read the time between two events");
+    gpu_.driver().check(gpu_.driver().cuEventElapsedTime(&milliseconds, earlier.event_, event_),
+                        "read the time between two events");
     return milliseconds;
 }
 

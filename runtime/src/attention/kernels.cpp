@@ -21,12 +21,11 @@ KernelResources kernel_resources(const KernelPlan& plan, const compiler::KernelL
     resources.stack_bytes = usage.stack_bytes;
     resources.spill_store_bytes = usage.spill_store_bytes;
     resources.spill_load_bytes = usage.spill_load_bytes;
-    resources.shared_bytes = static_cast<std::size_t>(usage.static_shared_bytes) +
-                             plan.shape.dynamic_shared_bytes;
+    resources.shared_bytes =
+        static_cast<std::size_t>(usage.static_shared_bytes) + plan.shape.dynamic_shared_bytes;
     resources.threads = static_cast<int>(plan.shape.threads);
-    resources.blocks_per_multiprocessor =
-        device::resident_blocks(plan.request.target, usage.registers, resources.threads,
-                                resources.shared_bytes);
+    resources.blocks_per_multiprocessor = device::resident_blocks(
+        plan.request.target, usage.registers, resources.threads, resources.shared_bytes);
     resources.compile_milliseconds = compiled.kernel->compile_milliseconds;
     resources.cached = compiled.cached;
     return resources;

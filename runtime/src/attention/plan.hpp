@@ -42,8 +42,8 @@ class ChainPlan final : public BackwardPlan {
     };
 
     /// The map of a tensor whose rows are loaded `rows` at a time: from the cache, or encoded.
-    void tensor_map(const char* operand, const ConstTensorView& view, std::int64_t seqlen,
-                    int rows, std::uint64_t operand_kind, kernel::TensorMap& map) const;
+    void tensor_map(const char* operand, const ConstTensorView& view, std::int64_t seqlen, int rows,
+                    std::uint64_t operand_kind, kernel::TensorMap& map) const;
 
     AttentionProblem problem_;
     TileConfig config_;

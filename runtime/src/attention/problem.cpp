@@ -33,8 +33,8 @@ std::string to_string(const AttentionProblem& problem) {
 std::size_t AttentionProblemHash::operator()(const AttentionProblem& problem) const noexcept {
     std::size_t hash = 0;
     const auto mix = [&hash](auto value) {
-        hash ^= std::hash<decltype(value)>{}(value) + 0x9e3779b97f4a7c15U + (hash << 6U) +
-                (hash >> 2U);
+        hash ^=
+            std::hash<decltype(value)>{}(value) + 0x9e3779b97f4a7c15U + (hash << 6U) + (hash >> 2U);
     };
     mix(problem.batch);
     mix(problem.heads);

@@ -45,8 +45,8 @@ const TileConfig& kernel_preset(std::string_view name) {
         }
         names.push_back(preset.name);
     }
-    throw Error(ErrorCode::unknown_kernel, fmt::format("kernel is '{}': it must be one of {}", name,
-                                                       fmt::join(names, ", ")));
+    throw Error(ErrorCode::unknown_kernel,
+                fmt::format("kernel is '{}': it must be one of {}", name, fmt::join(names, ", ")));
 }
 
 std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim) noexcept {

@@ -32,9 +32,10 @@ void require_grid(std::string_view kernel, std::int64_t heads, std::int64_t tile
     // cuLaunchKernelEx takes 2^31 - 1 blocks along x.
     constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
     if (heads > largest / tiles) {
-        refuse(fmt::format("batch · heads is {}: with {} blocks a head the {} kernel would need "
-                           "more than 2^31 - 1 blocks",
-                           heads, tiles, kernel));
+        refuse(
+            fmt::format("batch · heads is {}: with {} blocks a head the {} kernel would need "
+                        "more than 2^31 - 1 blocks",
+                        heads, tiles, kernel));
     }
 }
 
@@ -47,15 +48,16 @@ void validate(const AttentionProblem& problem) {
     require_extent("seqlen_kv", problem.seqlen_kv);
     require_extent("head_dim", problem.head_dim);
     if (problem.dtype != DataType::bf16 && problem.dtype != DataType::fp16) {
-        refuse(fmt::format("dtype is {}: it must be bf16 or fp16", static_cast<int>(problem.dtype)));
+        refuse(
+            fmt::format("dtype is {}: it must be bf16 or fp16", static_cast<int>(problem.dtype)));
     }
     if (problem.softmax_scale && !std::isfinite(*problem.softmax_scale)) {
         refuse(fmt::format("softmax_scale is {}: it must be finite", *problem.softmax_scale));
     }
     if (problem.head_dim != 64 && problem.head_dim != 128) {
-        throw Error(ErrorCode::unsupported,
-                    fmt::format("head_dim is {}: this build has kernels for 64 and 128",
-                                problem.head_dim));
+        throw Error(
+            ErrorCode::unsupported,
+            fmt::format("head_dim is {}: this build has kernels for 64 and 128", problem.head_dim));
     }
     if (problem.causal && problem.seqlen_q != problem.seqlen_kv) {
         throw Error(ErrorCode::unsupported,
@@ -65,8 +67,7 @@ void validate(const AttentionProblem& problem) {
     }
     // batch · heads cannot overflow: each is below 2^31.
     const std::int64_t batch_heads = problem.batch * problem.heads;
-    require_grid("delta", batch_heads,
-                 (problem.seqlen_q + rows_per_block - 1) / rows_per_block);
+    require_grid("delta", batch_heads, (problem.seqlen_q + rows_per_block - 1) / rows_per_block);
     require_extent("batch · heads", batch_heads);
     // The largest offset that a kernel computes, in bytes of the fp32 accumulator.
     constexpr std::int64_t most_rows = std::int64_t{1} << 50;
@@ -90,8 +91,7 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
             config.block_q, "it must be a multiple of 16 from 16 to 256");
     require(config.block_kv >= 32 && config.block_kv <= 256 && config.block_kv % 32 == 0,
             "block_kv", config.block_kv, "it must be a multiple of 32 from 32 to 256");
-    require(config.stages >= 1 && config.stages <= 8, "stages", config.stages,
-            "it must be 1 … 8");
+    require(config.stages >= 1 && config.stages <= 8, "stages", config.stages, "it must be 1 … 8");
     require(config.warps >= 1 && config.warps <= 32, "warps", config.warps, "it must be 1 … 32");
 
     const int query_row_groups = config.block_q / 16;
@@ -203,10 +203,10 @@ void require_no_self_overlap(std::string_view name, Dimensions dimensions, std::
             continue;
         }
         if (dimension.stride <= reach) {
-            refuse(fmt::format("{}.stride_{} is {}: an output must not overlap itself, and the "
-                               "dimensions of smaller stride reach {} elements far",
-                               name, dimension.name, dimension.stride,
-                               static_cast<std::int64_t>(reach) + 1));
+            refuse(fmt::format(
+                "{}.stride_{} is {}: an output must not overlap itself, and the "
+                "dimensions of smaller stride reach {} elements far",
+                name, dimension.name, dimension.stride, static_cast<std::int64_t>(reach) + 1));
         }
         reach += static_cast<__int128>(dimension.extent - 1) * dimension.stride;
     }
@@ -241,9 +241,10 @@ void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
         require_no_self_overlap(tensor.name, extents, problem.head_dim);
         for (std::size_t j = 0; j < i; ++j) {
             if (all[j].view.data == tensor.view.data) {
-                refuse(fmt::format("{}.data and {}.data are both {}: an output needs memory of its "
-                                   "own",
-                                   tensor.name, all[j].name, tensor.view.data));
+                refuse(
+                    fmt::format("{}.data and {}.data are both {}: an output needs memory of its "
+                                "own",
+                                tensor.name, all[j].name, tensor.view.data));
             }
         }
     }
@@ -255,9 +256,10 @@ void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
         refuse(fmt::format("lse.data is {:#x}: it must be a multiple of 4 bytes", lse));
     }
     if (tensors.lse.stride_batch < 0 || tensors.lse.stride_head < 0) {
-        refuse(fmt::format("lse.stride_batch is {} and lse.stride_head is {}: neither may be "
-                           "negative",
-                           tensors.lse.stride_batch, tensors.lse.stride_head));
+        refuse(
+            fmt::format("lse.stride_batch is {} and lse.stride_head is {}: neither may be "
+                        "negative",
+                        tensors.lse.stride_batch, tensors.lse.stride_head));
     }
 }
 

@@ -49,8 +49,8 @@ struct KernelStoreOptions {
     std::filesystem::path cache_directory;
 };
 
-/// Gets compiled kernels: from memory, else from disk, else from NVRTC. Each kernel is compiled once
-/// however many threads ask for it at the same time.
+/// Gets compiled kernels: from memory, else from disk, else from NVRTC. Each kernel is compiled
+/// once however many threads ask for it at the same time.
 class KernelStore {
   public:
     explicit KernelStore(KernelStoreOptions options);

@@ -132,19 +132,20 @@ class Nvrtc::Program {
 Nvrtc::Nvrtc(const std::string& path) {
     const device::SharedLibrary library(candidate_paths(path));
     if (!library.opened()) {
-        throw Error(ErrorCode::nvrtc_not_found,
-                    fmt::format("NVRTC could not be opened; install the CUDA toolkit {}.{} or newer "
-                                "or the Python package nvidia-cuda-nvrtc, or set "
-                                "BACKLIGHT_NVRTC_PATH to libnvrtc.so:{}",
-                                oldest_major, oldest_minor, library.failure()));
+        throw Error(
+            ErrorCode::nvrtc_not_found,
+            fmt::format("NVRTC could not be opened; install the CUDA toolkit {}.{} or newer "
+                        "or the Python package nvidia-cuda-nvrtc, or set "
+                        "BACKLIGHT_NVRTC_PATH to libnvrtc.so:{}",
+                        oldest_major, oldest_minor, library.failure()));
     }
     path_ = library.path();
-#define BACKLIGHT_LOAD(function)                                                         \
-    function##_ = reinterpret_cast<decltype(function##_)>(library.symbol(#function));    \
-    if (function##_ == nullptr) {                                                        \
-        throw Error(ErrorCode::nvrtc_not_found,                                          \
-                    fmt::format("the library {} has no {}: it is not NVRTC, or too old", \
-                                path_, #function));                                      \
+#define BACKLIGHT_LOAD(function)                                                                \
+    function##_ = reinterpret_cast<decltype(function##_)>(library.symbol(#function));           \
+    if (function##_ == nullptr) {                                                               \
+        throw Error(ErrorCode::nvrtc_not_found,                                                 \
+                    fmt::format("the library {} has no {}: it is not NVRTC, or too old", path_, \
+                                #function));                                                    \
     }
     BACKLIGHT_NVRTC_FUNCTIONS(BACKLIGHT_LOAD)
 #undef BACKLIGHT_LOAD
@@ -155,12 +156,12 @@ Nvrtc::Nvrtc(const std::string& path) {
     version_ = fmt::format("{}.{}", major_, minor_);
     if (major_ < oldest_major || (major_ == oldest_major && minor_ < oldest_minor)) {
         throw Error(ErrorCode::nvrtc_too_old,
-                    fmt::format("NVRTC {} is version {}: it must be {}.{} or newer", path_, version_,
-                                oldest_major, oldest_minor));
+                    fmt::format("NVRTC {} is version {}: it must be {}.{} or newer", path_,
+                                version_, oldest_major, oldest_minor));
     }
     // NVRTC tells its build nowhere else.
-    const std::string with_build = version_in(compile_to_ptx(
-        {.name = "version_probe.cu", .source = "", .headers = {}, .options = {}}));
+    const std::string with_build = version_in(
+        compile_to_ptx({.name = "version_probe.cu", .source = "", .headers = {}, .options = {}}));
     if (!with_build.empty()) {
         version_ = with_build;
     }

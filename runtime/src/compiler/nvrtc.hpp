@@ -13,19 +13,19 @@
 
 namespace backlight::compiler {
 
-#define BACKLIGHT_NVRTC_FUNCTIONS(X)  \
-    X(nvrtcVersion)                   \
-    X(nvrtcGetErrorString)            \
-    X(nvrtcGetNumSupportedArchs)      \
-    X(nvrtcGetSupportedArchs)         \
-    X(nvrtcCreateProgram)             \
-    X(nvrtcDestroyProgram)            \
-    X(nvrtcCompileProgram)            \
-    X(nvrtcGetProgramLogSize)         \
-    X(nvrtcGetProgramLog)             \
-    X(nvrtcGetCUBINSize)              \
-    X(nvrtcGetCUBIN)                  \
-    X(nvrtcGetPTXSize)                \
+#define BACKLIGHT_NVRTC_FUNCTIONS(X) \
+    X(nvrtcVersion)                  \
+    X(nvrtcGetErrorString)           \
+    X(nvrtcGetNumSupportedArchs)     \
+    X(nvrtcGetSupportedArchs)        \
+    X(nvrtcCreateProgram)            \
+    X(nvrtcDestroyProgram)           \
+    X(nvrtcCompileProgram)           \
+    X(nvrtcGetProgramLogSize)        \
+    X(nvrtcGetProgramLog)            \
+    X(nvrtcGetCUBINSize)             \
+    X(nvrtcGetCUBIN)                 \
+    X(nvrtcGetPTXSize)               \
     X(nvrtcGetPTX)
 
 /// A text that a program includes by name. Both views must outlive the compilation.
@@ -62,7 +62,8 @@ class Nvrtc {
     const std::string& path() const noexcept { return path_; }
     int major() const noexcept { return major_; }
     int minor() const noexcept { return minor_; }
-    /// Version with build, for example "13.0.88": two builds of one version may compile differently.
+    /// Version with build, for example "13.0.88": two builds of one version may compile
+    /// differently.
     const std::string& version() const noexcept { return version_; }
 
     /// Throws `nvrtc_too_old` where this NVRTC has no such target.

@@ -37,9 +37,9 @@ int required(std::string_view log, std::string_view label) {
     if (const std::optional<int> value = number_before(log, label)) {
         return *value;
     }
-    throw Error(ErrorCode::compile_failed,
-                fmt::format("the compiler's log does not tell '{}'; the whole log:\n{}", label,
-                            log));
+    throw Error(
+        ErrorCode::compile_failed,
+        fmt::format("the compiler's log does not tell '{}'; the whole log:\n{}", label, log));
 }
 
 }  // namespace

@@ -15,8 +15,8 @@ struct ResourceUsage {
     bool operator==(const ResourceUsage&) const = default;
 };
 
-/// Reads the lines that ptxas prints with -v, for a log of one kernel; throws `compile_failed` where
-/// they are not there (a log without them would read as "no spills").
+/// Reads the lines that ptxas prints with -v, for a log of one kernel; throws `compile_failed`
+/// where they are not there (a log without them would read as "no spills").
 ResourceUsage parse_resource_usage(std::string_view log);
 
 }  // namespace backlight::compiler

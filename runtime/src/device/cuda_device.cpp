@@ -92,7 +92,8 @@ class CudaKernel final : public Kernel {
         // The driver takes arguments by non-const pointer and only reads them.
         std::array<void*, 1> parameters = {const_cast<void*>(arguments)};
         const DriverApi& driver = library_.driver();
-        // A CUkernel is launched through a CUfunction parameter, as the driver's documentation says.
+        // A CUkernel is launched through a CUfunction parameter, as the driver's documentation
+        // says.
         const CUresult result = driver.cuLaunchKernelEx(
             &config, reinterpret_cast<CUfunction>(kernel_), parameters.data(), nullptr);
         if (result != CUDA_SUCCESS) {
@@ -125,10 +126,9 @@ CudaDevice::CudaDevice(std::shared_ptr<const DriverApi> driver, int ordinal)
                    "read a device's name");
     properties_.name = name.data();
     const auto read = [&](CUdevice_attribute which) { return attribute(*driver_, handle_, which); };
-    properties_.target =
-        target_by_compute_capability(read(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
-                                     read(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
-                                     properties_.name);
+    properties_.target = target_by_compute_capability(
+        read(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+        read(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR), properties_.name);
     // What the device itself says counts for more than what is known of its kind.
     properties_.target.shared_bytes_per_block =
         static_cast<std::size_t>(read(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
@@ -146,11 +146,11 @@ std::shared_ptr<const Kernel> CudaDevice::load(std::span<const std::byte> cubin,
     auto kernel = std::make_shared<CudaKernel>(driver_, cubin, entry);
     // Attributes of a CUkernel are kept per device: set them wherever a stream may lead.
     for (const CUdevice device : devices_of_target(*driver_, properties_.target)) {
-        driver_->check(driver_->cuKernelSetAttribute(
-                           CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                           static_cast<int>(dynamic_shared_bytes), kernel->handle(), device),
-                       fmt::format("reserve {} bytes of shared memory for {}", dynamic_shared_bytes,
-                                   entry));
+        driver_->check(
+            driver_->cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                          static_cast<int>(dynamic_shared_bytes), kernel->handle(),
+                                          device),
+            fmt::format("reserve {} bytes of shared memory for {}", dynamic_shared_bytes, entry));
     }
     // The driver loads lazily; loading now keeps the first launch short and a capture free of it.
     CUcontext context = nullptr;

@@ -42,7 +42,8 @@ class Kernel {
   public:
     virtual ~Kernel() = default;
 
-    /// Enqueues the kernel with its one argument structure, which is copied before the call returns.
+    /// Enqueues the kernel with its one argument structure, which is copied before the call
+    /// returns.
     virtual void launch(const LaunchShape& shape, const void* arguments, Stream stream) const = 0;
 };
 

@@ -17,49 +17,49 @@ namespace backlight::device {
 // Every driver function that Backlight calls: the name in cuda.h, and the symbol that the driver
 // exports for it (cuda.h renames functions to their newest version; the oldest version whose
 // signature we use keeps older drivers usable).
-#define BACKLIGHT_DRIVER_FUNCTIONS(X)                              \
-    X(cuInit, "cuInit")                                            \
-    X(cuDriverGetVersion, "cuDriverGetVersion")                    \
-    X(cuGetErrorName, "cuGetErrorName")                            \
-    X(cuGetErrorString, "cuGetErrorString")                        \
-    X(cuDeviceGetCount, "cuDeviceGetCount")                        \
-    X(cuDeviceGet, "cuDeviceGet")                                  \
-    X(cuDeviceGetName, "cuDeviceGetName")                          \
-    X(cuDeviceGetAttribute, "cuDeviceGetAttribute")                \
-    X(cuDeviceTotalMem, "cuDeviceTotalMem_v2")                     \
-    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain")        \
-    X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2")   \
-    X(cuCtxGetCurrent, "cuCtxGetCurrent")                          \
-    X(cuCtxSetCurrent, "cuCtxSetCurrent")                          \
-    X(cuCtxSynchronize, "cuCtxSynchronize")                        \
-    X(cuLibraryLoadData, "cuLibraryLoadData")                      \
-    X(cuLibraryUnload, "cuLibraryUnload")                          \
-    X(cuLibraryGetKernel, "cuLibraryGetKernel")                    \
-    X(cuKernelGetFunction, "cuKernelGetFunction")                  \
-    X(cuKernelSetAttribute, "cuKernelSetAttribute")                \
-    X(cuFuncGetAttribute, "cuFuncGetAttribute")                    \
-    X(cuLaunchKernelEx, "cuLaunchKernelEx")                        \
-    X(cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled")            \
-    X(cuMemAlloc, "cuMemAlloc_v2")                                 \
-    X(cuMemFree, "cuMemFree_v2")                                   \
-    X(cuMemcpyHtoD, "cuMemcpyHtoD_v2")                             \
-    X(cuMemcpyDtoH, "cuMemcpyDtoH_v2")                             \
-    X(cuMemsetD8Async, "cuMemsetD8Async")                          \
-    X(cuStreamCreate, "cuStreamCreate")                            \
-    X(cuStreamDestroy, "cuStreamDestroy_v2")                       \
-    X(cuStreamSynchronize, "cuStreamSynchronize")                  \
-    X(cuStreamBeginCapture, "cuStreamBeginCapture_v2")             \
-    X(cuStreamEndCapture, "cuStreamEndCapture")                    \
-    X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags")  \
-    X(cuGraphLaunch, "cuGraphLaunch")                              \
-    X(cuGraphExecDestroy, "cuGraphExecDestroy")                    \
-    X(cuGraphDestroy, "cuGraphDestroy")                            \
-    X(cuEventCreate, "cuEventCreate")                              \
-    X(cuEventDestroy, "cuEventDestroy_v2")                         \
-    X(cuEventRecord, "cuEventRecord")                              \
-    X(cuEventSynchronize, "cuEventSynchronize")                    \
-    X(cuEventElapsedTime, "cuEventElapsedTime")                    \
-    X(cuProfilerStart, "cuProfilerStart")                          \
+#define BACKLIGHT_DRIVER_FUNCTIONS(X)                             \
+    X(cuInit, "cuInit")                                           \
+    X(cuDriverGetVersion, "cuDriverGetVersion")                   \
+    X(cuGetErrorName, "cuGetErrorName")                           \
+    X(cuGetErrorString, "cuGetErrorString")                       \
+    X(cuDeviceGetCount, "cuDeviceGetCount")                       \
+    X(cuDeviceGet, "cuDeviceGet")                                 \
+    X(cuDeviceGetName, "cuDeviceGetName")                         \
+    X(cuDeviceGetAttribute, "cuDeviceGetAttribute")               \
+    X(cuDeviceTotalMem, "cuDeviceTotalMem_v2")                    \
+    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain")       \
+    X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2")  \
+    X(cuCtxGetCurrent, "cuCtxGetCurrent")                         \
+    X(cuCtxSetCurrent, "cuCtxSetCurrent")                         \
+    X(cuCtxSynchronize, "cuCtxSynchronize")                       \
+    X(cuLibraryLoadData, "cuLibraryLoadData")                     \
+    X(cuLibraryUnload, "cuLibraryUnload")                         \
+    X(cuLibraryGetKernel, "cuLibraryGetKernel")                   \
+    X(cuKernelGetFunction, "cuKernelGetFunction")                 \
+    X(cuKernelSetAttribute, "cuKernelSetAttribute")               \
+    X(cuFuncGetAttribute, "cuFuncGetAttribute")                   \
+    X(cuLaunchKernelEx, "cuLaunchKernelEx")                       \
+    X(cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled")           \
+    X(cuMemAlloc, "cuMemAlloc_v2")                                \
+    X(cuMemFree, "cuMemFree_v2")                                  \
+    X(cuMemcpyHtoD, "cuMemcpyHtoD_v2")                            \
+    X(cuMemcpyDtoH, "cuMemcpyDtoH_v2")                            \
+    X(cuMemsetD8Async, "cuMemsetD8Async")                         \
+    X(cuStreamCreate, "cuStreamCreate")                           \
+    X(cuStreamDestroy, "cuStreamDestroy_v2")                      \
+    X(cuStreamSynchronize, "cuStreamSynchronize")                 \
+    X(cuStreamBeginCapture, "cuStreamBeginCapture_v2")            \
+    X(cuStreamEndCapture, "cuStreamEndCapture")                   \
+    X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags") \
+    X(cuGraphLaunch, "cuGraphLaunch")                             \
+    X(cuGraphExecDestroy, "cuGraphExecDestroy")                   \
+    X(cuGraphDestroy, "cuGraphDestroy")                           \
+    X(cuEventCreate, "cuEventCreate")                             \
+    X(cuEventDestroy, "cuEventDestroy_v2")                        \
+    X(cuEventRecord, "cuEventRecord")                             \
+    X(cuEventSynchronize, "cuEventSynchronize")                   \
+    X(cuEventElapsedTime, "cuEventElapsedTime")                   \
+    X(cuProfilerStart, "cuProfilerStart")                         \
     X(cuProfilerStop, "cuProfilerStop")
 
 /// The driver's functions, found in the library at run time: nothing of Backlight links against it.

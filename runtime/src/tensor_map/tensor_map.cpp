@@ -38,8 +38,8 @@ void check(const Request& request, std::string_view operand) {
         refuse(operand, "the address is null");
     }
     if (address % 16 != 0) {
-        refuse(operand, fmt::format("the address is {:#x}: it must be a multiple of 16 bytes",
-                                    address));
+        refuse(operand,
+               fmt::format("the address is {:#x}: it must be a multiple of 16 bytes", address));
     }
     for (std::size_t i = 0; i < rank; ++i) {
         if (request.extents[i] < 1 || request.extents[i] > (std::int64_t{1} << 32)) {
