@@ -34,7 +34,7 @@ struct AttentionProblem {
     bool causal = false;
     DataType dtype = DataType::bf16;
     /// Multiplies Q·Kᵀ before the softmax; 1/√head_dim where not given. Any finite value.
-    std::optional<float> softmax_scale;
+    std::optional<float> softmax_scale = std::nullopt;
 
     bool operator==(const AttentionProblem&) const = default;
 
