@@ -1,0 +1,56 @@
+# Writes a C++ file that holds kernel sources as strings. Run at build time:
+#   cmake -D SOURCE_DIR=kernel_sources -D NAMES=a.cu,primitives/b.cuh -D OUTPUT=embedded_sources.cpp
+#         -P embed_kernel_sources.cmake
+
+# Keeps quoted arguments and variables literal whatever they hold.
+cmake_minimum_required(VERSION 3.25)
+
+string(REPLACE "," ";" names "${NAMES}")
+list(SORT names)
+
+set(entries "")
+foreach(name IN LISTS names)
+    file(READ "${SOURCE_DIR}/${name}" text)
+    # CMake strings end at a zero byte, and compilers turn CR LF within a raw literal into LF: what
+    # would not arrive byte for byte is refused.
+    file(SIZE "${SOURCE_DIR}/${name}" size)
+    string(LENGTH "${text}" length)
+    string(FIND "${text}" "\r" carriage_return)
+    if(NOT length EQUAL size OR NOT carriage_return EQUAL -1)
+        message(FATAL_ERROR "kernel source ${name}: must be text without zero bytes and with LF line ends")
+    endif()
+    # A delimiter that the text does not hold keeps the literal valid for any content.
+    set(delimiter "source")
+    set(number 0)
+    while(TRUE)
+        string(FIND "${text}" ")${delimiter}\"" found)
+        if(found EQUAL -1)
+            break()
+        endif()
+        math(EXPR number "${number} + 1")
+        set(delimiter "source${number}")
+    endwhile()
+    string(APPEND entries "    {\"${name}\"sv, R\"${delimiter}(${text})${delimiter}\"sv},\n")
+endforeach()
+list(LENGTH names count)
+
+file(WRITE "${OUTPUT}" "// Written by cmake/embed_kernel_sources.cmake from kernel_sources/; do not edit.
+#include \"compiler/embedded_sources.hpp\"
+
+#include <array>
+
+namespace backlight::compiler {
+
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr std::array<EmbeddedSource, ${count}> sources = {{
+${entries}}};
+
+}  // namespace
+
+std::span<const EmbeddedSource> embedded_sources() noexcept { return sources; }
+
+}  // namespace backlight::compiler
+")

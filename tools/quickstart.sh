@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# From a fresh checkout to the main job: installs what is missing, builds the command `backlight`, and
+# checks and times the attention backward on the GPU. Without a GPU it compiles every kernel for two
+# of them and prints what the compiler reports.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+environment=$(tools/dependencies.sh)
+eval "$environment"
+
+cmake --preset release > /dev/null
+cmake --build --preset release --target backlight_command
+backlight=build/release/bin/backlight
+
+has_gpu() {
+    # The device files first: nvidia-smi is not in every container.
+    compgen -G '/dev/nvidia[0-9]*' > /dev/null ||
+        { command -v nvidia-smi > /dev/null && nvidia-smi --list-gpus 2> /dev/null | grep '^GPU' > /dev/null; }
+}
+
+kernels=(--kernel v1 --kernel v2 --kernel v3)
+if has_gpu; then
+    echo
+    echo "Comparing every kernel with the reference:"
+    "$backlight" verify
+    echo
+    echo "Timing the whole backward:"
+    "$backlight" bench --shape 8_16_4096_128 "${kernels[@]}" --direction backward --causal
+else
+    "$backlight" inspect --target sm_90a --target sm_120a "${kernels[@]}" --head-dim 128 --causal
+    echo
+    echo "This machine has no NVIDIA GPU: the kernels above were compiled, and nothing was executed."
+fi

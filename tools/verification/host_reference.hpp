@@ -1,0 +1,36 @@
+#pragma once
+
+#include <span>
+
+#include "backlight/problem.hpp"
+
+namespace backlight::verification {
+
+/// Attention in double precision on the host: what kernels are measured against on small problems.
+/// All tensors are contiguous (batch, heads, seqlen, head_dim), row statistics (batch, heads,
+/// seqlen_q). The formulas are those of AttentionProblem; `dtype` plays no part.
+struct ForwardParameters {
+    AttentionProblem problem;
+    std::span<const double> q, k, v;
+    std::span<double> o;
+    /// Natural logarithm of each row's sum of exp(softmax_scale · q·k).
+    std::span<double> lse;
+};
+
+/// Writes O and LSE. Throws `invalid_argument` when a span's size does not fit the problem, a shape
+/// is not positive, or a causal problem is not square.
+void reference_forward(const ForwardParameters& parameters);
+
+struct BackwardParameters {
+    AttentionProblem problem;
+    std::span<const double> q, k, v;
+    /// As given, not recomputed: pass the rounded O and LSE that the kernel under test receives.
+    std::span<const double> o, lse;
+    std::span<const double> d_o;
+    std::span<double> d_q, d_k, d_v;
+};
+
+/// Writes dQ, dK and dV; what they held before is ignored. Throws as `reference_forward` does.
+void reference_backward(const BackwardParameters& parameters);
+
+}  // namespace backlight::verification

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "backlight/problem.hpp"
+
+namespace backlight::verification {
+
+/// Inputs that each provoke another numerical corner of the backward.
+enum class InputKind {
+    /// N(0, 1) throughout.
+    normal,
+    /// Logits of standard deviation 25, so that they reach about ±100.
+    large_logits,
+    /// Every logit about -150 … -300: exp(-LSE) overflows float in a kernel that splits
+    /// exp(S − LSE) into a product.
+    low_lse,
+    /// One key of each (batch, head) takes more than 0.99 of every row's weight; key 0 when causal,
+    /// since only that one is visible to all queries.
+    dominant_key,
+    /// The rows of a (batch, head) are equal in each tensor: P is uniform, and dQ and dK vanish, so
+    /// that they must be judged by their absolute size.
+    equal_rows,
+    /// Student's t with three degrees of freedom, scaled to variance 1.
+    heavy_tails,
+};
+
+inline constexpr std::array input_kinds{InputKind::normal,     InputKind::large_logits,
+                                        InputKind::low_lse,    InputKind::dominant_key,
+                                        InputKind::equal_rows, InputKind::heavy_tails};
+
+const char* to_string(InputKind kind) noexcept;
+
+/// The kind of that name; throws `invalid_argument` with the names there are.
+InputKind input_kind(std::string_view name);
+
+/// Contiguous (batch, heads, seqlen, head_dim) tensors as bits of the problem's dtype. They are
+/// rounded before anything is computed from them, so that kernel and reference see equal numbers.
+struct InputTensors {
+    std::vector<std::uint16_t> q, k, v, d_o;
+};
+
+/// Depends on nothing but its arguments: every element is computed from its own index, by a
+/// generator that is part of this library (the standard leaves its distributions to the
+/// implementation). Throws `invalid_argument` when an extent is not positive or the softmax scale
+/// cannot give what the kind promises in this dtype.
+InputTensors make_inputs(const AttentionProblem& problem, InputKind kind, std::uint64_t seed);
+
+}  // namespace backlight::verification
