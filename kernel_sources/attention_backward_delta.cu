@@ -84,9 +84,8 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
         if (lane_in_row == 0) {
             // A row that attended to nothing has LSE = -inf; its P is 0, not exp(+inf).
             const float row_lse = lse[row];
-            const float infinity = __int_as_float(0x7f800000);
             arguments.row_statistics[flat_row] =
-                RowStatistics{row_lse == -infinity ? infinity : row_lse * log2_e, delta};
+                RowStatistics{row_lse == -infinity() ? infinity() : row_lse * log2_e, delta};
         }
         // Two 16-byte stores a lane, each of them contiguous across the row's lanes.
         float4* accumulator =

@@ -68,12 +68,25 @@ constexpr int d_kv_fragments = d_kv_columns / mma_n;
 
 // Fragments of K and V are the same for every query tile. They stay in registers where these,
 // beside the dK and dV sums, leave room for the rest; else they are read again for each tile.
-constexpr int registers_per_thread = 65536 / threads < 255 ? 65536 / threads : 255;
+constexpr int registers_per_multiprocessor = 65536;
+constexpr int most_registers =
+    registers_per_multiprocessor / threads < 255 ? registers_per_multiprocessor / threads : 255;
 constexpr int resident_registers = 2 * depth_slices * score_fragments * 2;
 constexpr int gradient_registers = 2 * d_kv_fragments * 4;
-constexpr int working_registers = 32;
 constexpr bool kv_fragments_resident =
-    resident_registers + gradient_registers + working_registers <= registers_per_thread;
+    resident_registers + gradient_registers + 32 <= most_registers;
+
+// Several blocks a multiprocessor, where registers and shared memory suffice, fill each other's
+// waits. ptxas must be told: it may else take a few registers more than leave room for the second.
+constexpr int comfortable_registers =
+    (kv_fragments_resident ? resident_registers : 8) + gradient_registers + 60;
+constexpr int blocks_by_registers =
+    registers_per_multiprocessor / (threads * comfortable_registers);
+constexpr int blocks_by_shared_memory =
+    specialisation::shared_bytes_per_multiprocessor / (specialisation::shared_bytes + 1024);
+constexpr int blocks_together =
+    blocks_by_registers < blocks_by_shared_memory ? blocks_by_registers : blocks_by_shared_memory;
+constexpr int blocks_per_multiprocessor = blocks_together > 1 ? blocks_together : 1;
 
 // --- Shared memory ------------------------------------------------------------------------------
 
@@ -257,7 +270,7 @@ __device__ __forceinline__ void store_fragment(uint32_t address, const float (&f
 
 // --- The kernel ---------------------------------------------------------------------------------
 
-extern "C" __global__ void __launch_bounds__(threads, 1)
+extern "C" __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
     attention_backward_mma(const __grid_constant__ MmaArguments arguments) {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     const uint32_t shared = shared_address(shared_memory);
@@ -354,8 +367,9 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
             p_tile.address(softmax_place.query_row + softmax_place.fragment_row,
                            softmax_place.first_key) +
             softmax_place.fragment_column * sizeof(Element);
-        const bool on_diagonal = causal && query_start < kv_start + block_kv - 1;
-        // How far the lane's first key lies behind its first query.
+        // How far the lane's first key lies behind its first query. Below the diagonal the mask
+        // hides nothing; asking there as well costs less than a branch, which would keep the
+        // exponentials from running beside the products.
         const int first_key_behind = kv_start + softmax_place.first_key +
                                      softmax_place.fragment_column - query_start -
                                      softmax_place.query_row - softmax_place.fragment_row;
@@ -363,12 +377,11 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
         for (int fragment = 0; fragment < score_fragments; ++fragment) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                float exponent = __fmaf_rn(scores[fragment][i], arguments.softmax_scale_log2,
-                                           -statistics[i / 2].lse_log2);
-                if (on_diagonal && first_key_behind + fragment * mma_n + i % 2 > i / 2 * 8) {
-                    exponent = -__int_as_float(0x7f800000);
-                }
-                scores[fragment][i] = exp2_approximate(exponent);
+                const float exponent = __fmaf_rn(scores[fragment][i], arguments.softmax_scale_log2,
+                                                 -statistics[i / 2].lse_log2);
+                const bool masked =
+                    causal && first_key_behind + fragment * mma_n + i % 2 > i / 2 * 8;
+                scores[fragment][i] = exp2_approximate(masked ? -infinity() : exponent);
             }
             store_fragment(ScoreTile::moved(p_store, 0, fragment * mma_n), scores[fragment]);
         }
@@ -410,7 +423,9 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
         // dK += dSᵀ Q.
         multiply_transposed(d_k, p_d_kv + d_s_from_p, q_d_kv);
         if constexpr (stages == 1) {
-            // Q and dO have been read by all: the next tile may take their place.
+            // Q and dO have been read by all: the next tile may take their place. The fence keeps
+            // these reads ahead of the copy, which goes another way to shared memory.
+            fence_shared_before_async_proxy();
             __syncthreads();
             const int next = query_start + block_q;
             if (next < seqlen_q && first_warp && elect_one()) {

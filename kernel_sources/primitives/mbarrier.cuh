@@ -21,6 +21,12 @@ __device__ __forceinline__ void mbarrier_initialisation_fence() {
     asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
 }
 
+/// Orders this thread's reads and writes of shared memory before those of the asynchronous proxy
+/// that a later barrier lets loose: between the last read of a tile and the copy over it.
+__device__ __forceinline__ void fence_shared_before_async_proxy() {
+    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+}
+
 /// Arrives once and adds `bytes` to what the current phase still waits for.
 __device__ __forceinline__ void mbarrier_arrive_expect_bytes(uint32_t barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;"

@@ -21,7 +21,9 @@ KernelPlan mma_kernel(const AttentionProblem& problem, const TileConfig& config,
         .integer("stages", config.stages, "buffers for the Q and dO tiles")
         .integer("seqlen_q", constant ? problem.seqlen_q : 0, "0: a kernel argument")
         .integer("seqlen_kv", constant ? problem.seqlen_kv : 0, "0: a kernel argument")
-        .integer("shared_bytes", static_cast<std::int64_t>(shared_bytes), "as the host counts");
+        .integer("shared_bytes", static_cast<std::int64_t>(shared_bytes), "as the host counts")
+        .integer("shared_bytes_per_multiprocessor",
+                 static_cast<std::int64_t>(target.shared_bytes_per_multiprocessor));
 
     const std::int64_t kv_tiles = problem.seqlen_kv / config.block_kv;
     return {

@@ -1,0 +1,43 @@
+// The arguments of the kernels around a measurement, defined once for host and device. Plain types
+// only: this file is compiled by both.
+#pragma once
+
+#include "arguments/attention_backward.h"
+
+namespace backlight::kernel {
+
+/// The type of an element that a measurement kernel reads or writes.
+enum ElementType : int { element_bf16 = 0, element_fp16 = 1, element_fp32 = 2 };
+
+/// Threads of a block of every kernel of measurement.cu but `spin`, which has one.
+constexpr int measurement_threads = 256;
+
+/// fill_normal: `elements` consecutive numbers of N(0, scale²). The same seed and index give the
+/// same number, whatever the grid.
+struct FillNormalArguments {
+    void* out;
+    long long elements;
+    unsigned long long seed;
+    float scale;
+    ElementType type;
+};
+
+/// to_float and from_float: between a strided tensor of 16-bit elements and a contiguous fp32
+/// tensor (batch, heads, seqlen, head_dim). `elements` is the product of these four.
+struct StridedCopyArguments {
+    void* strided;
+    float* contiguous;
+    Strides strides;
+    long long elements;
+    int heads;
+    int seqlen;
+    int head_dim;
+    ElementType type;
+};
+
+/// spin: keeps one thread busy for that many cycles of the multiprocessor's clock.
+struct SpinArguments {
+    long long cycles;
+};
+
+}  // namespace backlight::kernel
