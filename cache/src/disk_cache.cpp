@@ -1,10 +1,10 @@
 #include "backlight/cache/disk_cache.hpp"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <exception>
 #include <system_error>
@@ -17,15 +17,25 @@ namespace backlight::cache {
 namespace {
 
 /// The failure of the last POSIX call, as an exception that stays within this file.
-std::system_error failure(const std::string& what) {
+std::system_error failure(const char* what) {
     return {errno, std::generic_category(), what};
 }
 
-/// An open file descriptor.
+/// The result of a POSIX call, made again for as long as signals interrupt it.
+template <typename Call>
+auto uninterrupted(Call&& call) {
+    for (;;) {
+        const auto result = call();
+        if (result >= 0 || errno != EINTR) {
+            return result;
+        }
+    }
+}
+
+/// An open file descriptor, or none.
 class File {
   public:
-    File(const std::filesystem::path& path, int flags, mode_t mode = 0)
-        : descriptor_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
+    explicit File(int descriptor) : descriptor_(descriptor) {}
     ~File() {
         if (descriptor_ >= 0) {
             ::close(descriptor_);
@@ -40,10 +50,8 @@ class File {
         std::string bytes;
         std::string chunk(std::size_t{1} << 16U, '\0');
         for (;;) {
-            const ssize_t count = ::read(descriptor_, chunk.data(), chunk.size());
-            if (count < 0 && errno == EINTR) {
-                continue;
-            }
+            const ssize_t count =
+                uninterrupted([&] { return ::read(descriptor_, chunk.data(), chunk.size()); });
             if (count < 0) {
                 throw failure("read");
             }
@@ -56,10 +64,8 @@ class File {
 
     void write_all(std::string_view bytes) const {
         while (!bytes.empty()) {
-            const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
-            if (count < 0 && errno == EINTR) {
-                continue;
-            }
+            const ssize_t count =
+                uninterrupted([&] { return ::write(descriptor_, bytes.data(), bytes.size()); });
             if (count < 0) {
                 throw failure("write");
             }
@@ -76,14 +82,15 @@ class File {
     }
 
     void flush() const {
-        if (::fsync(descriptor_) != 0) {
+        if (uninterrupted([&] { return ::fsync(descriptor_); }) != 0) {
             throw failure("flush");
         }
     }
 
-    /// Closes with the errors that a network file system may keep until then.
+    /// Closes with the errors that a network file system may keep until then. An interrupted close
+    /// has closed on Linux, and must not be repeated.
     void close() {
-        if (::close(std::exchange(descriptor_, -1)) != 0) {
+        if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) {
             throw failure("close");
         }
     }
@@ -92,10 +99,19 @@ class File {
     int descriptor_;
 };
 
-/// A name that no other thread or process uses at the same time.
-std::string temporary_suffix() {
-    static std::atomic<unsigned> counter = 0;
-    return ".temporary." + std::to_string(::getpid()) + "." + std::to_string(counter++);
+int open_to_read(const std::filesystem::path& path) {
+    // Without O_NONBLOCK a pipe in a file's place would be waited for.
+    return uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
+}
+
+/// Makes a file of its own, 0600, beside `path`, and tells its name. The name is random rather than
+/// made of the process id: ids recur, above all in containers, and a killed process leaves its
+/// temporary behind.
+int open_temporary(const std::filesystem::path& path, std::string& name) {
+    return uninterrupted([&] {
+        name = path.native() + ".temporary.XXXXXX";
+        return ::mkostemp(name.data(), O_CLOEXEC);  // opens with O_CREAT | O_EXCL
+    });
 }
 
 /// Makes the directories that are missing, for their owner alone.
@@ -111,8 +127,8 @@ void make_private_directories(const std::filesystem::path& directory) {
 
 void publish(const std::filesystem::path& path, std::string_view bytes) {
     make_private_directories(path.parent_path());
-    const std::filesystem::path temporary = path.string() + temporary_suffix();
-    File file(temporary, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    std::string temporary;
+    File file(open_temporary(path, temporary));
     if (!file.opened()) {
         throw failure("create a temporary file");
     }
@@ -143,7 +159,7 @@ std::filesystem::path DiskCache::path_of(const Key& key) const {
 std::optional<Entry> DiskCache::load(const Key& key) noexcept {
     try {
         const std::filesystem::path path = path_of(key);
-        const File file(path, O_RDONLY);
+        const File file(open_to_read(path));
         if (!file.opened()) {
             if (errno != ENOENT && errno != ENOTDIR) {
                 throw failure("open");
@@ -153,8 +169,8 @@ std::optional<Entry> DiskCache::load(const Key& key) noexcept {
         std::string reason;
         std::optional<Entry> entry = decode_entry(file.read_all(), key.text(), reason);
         if (!entry) {
-            warn_once(path.string(), "cache entry " + path.string() +
-                                         " is not used and will be replaced: " + reason);
+            warn_once(
+                {"cache entry ", path.native(), " is not used and will be replaced: ", reason});
             // Another process may have replaced it meanwhile.
             if (file.is_at(path)) {
                 ::unlink(path.c_str());
@@ -162,8 +178,8 @@ std::optional<Entry> DiskCache::load(const Key& key) noexcept {
         }
         return entry;
     } catch (const std::exception& error) {
-        warn_once("load", "the cache at " + directory_.string() +
-                              " cannot be read, and kernels are compiled anew: " + error.what());
+        warn_once({"the cache at ", directory_.native(),
+                   " cannot be read, and kernels are compiled anew: ", error.what()});
         return std::nullopt;
     }
 }
@@ -173,25 +189,28 @@ bool DiskCache::store(const Key& key, const Entry& entry) noexcept {
         publish(path_of(key), encode_entry(key.text(), entry));
         return true;
     } catch (const std::exception& error) {
-        warn_once("store",
-                  "the cache at " + directory_.string() +
-                      " cannot be written, and kernels are kept in memory only: " + error.what());
+        warn_once({"the cache at ", directory_.native(),
+                   " cannot be written, and kernels are kept in memory only: ", error.what()});
         return false;
     }
 }
 
-void DiskCache::warn_once(const std::string& subject, const std::string& text) noexcept {
+void DiskCache::warn_once(std::initializer_list<std::string_view> parts) noexcept {
     try {
+        std::string text;
+        for (const std::string_view part : parts) {
+            text += part;
+        }
         {
             const std::lock_guard lock(warned_mutex_);
-            if (!warned_.insert(subject).second) {
+            if (!warned_.insert(text).second) {
                 return;
             }
         }
         if (warn_) {
             warn_(text);
         }
-    } catch (const std::exception&) {
+    } catch (...) {
         // A warning that cannot be given must not turn a miss into a failure.
         return;
     }

@@ -239,14 +239,17 @@ void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
             continue;
         }
         require_no_self_overlap(tensor.name, extents, problem.head_dim);
-        for (std::size_t j = 0; j < i; ++j) {
-            if (all[j].view.data == tensor.view.data) {
-                refuse(
-                    fmt::format("{}.data and {}.data are both {}: an output needs memory of its "
-                                "own",
-                                tensor.name, all[j].name, tensor.view.data));
+        const auto require_own_memory = [&](std::string_view other, const void* data) {
+            if (data == tensor.view.data) {
+                refuse(fmt::format("{}.data and {}.data are both {}: an output needs memory of its "
+                                   "own",
+                                   tensor.name, other, data));
             }
+        };
+        for (std::size_t j = 0; j < i; ++j) {
+            require_own_memory(all[j].name, all[j].view.data);
         }
+        require_own_memory("lse", tensors.lse.data);
     }
     const auto lse = reinterpret_cast<std::uintptr_t>(tensors.lse.data);
     if (lse == 0) {

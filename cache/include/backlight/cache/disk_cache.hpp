@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <initializer_list>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -46,7 +47,9 @@ class DiskCache {
     std::filesystem::path path_of(const Key& key) const;
 
   private:
-    void warn_once(const std::string& subject, const std::string& text) noexcept;
+    /// Tells the text that the parts make up, unless it was told before: a text names the kind of
+    /// problem and the path. Put together inside, so that no caller throws for want of memory.
+    void warn_once(std::initializer_list<std::string_view> parts) noexcept;
 
     std::filesystem::path directory_;
     WarningSink warn_;

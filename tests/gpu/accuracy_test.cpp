@@ -1,0 +1,175 @@
+// Gradients against references: presets, other configurations, constant lengths, strides, repeats.
+#include <optional>
+#include <vector>
+
+#include "gpu_test_support.hpp"
+
+namespace backlight::test {
+
+namespace {
+
+using tool::Layout;
+using verification::InputKind;
+
+/// Every preset on the problem.
+void check_presets(tool::SupportKernels& kernels, const tool::CheckedProblem& problem) {
+    tool::ProblemCheck check(kernels, problem);
+    for (const KernelPreset& preset : kernel_presets()) {
+        require_passed(check.check(std::string(preset.name), preset.config));
+    }
+}
+
+TEST_CASE("every preset matches fp64 at small shapes, types and masks") {
+    tool::Gpu gpu;
+    tool::SupportKernels kernels(gpu);
+    for (const DataType dtype : {DataType::bf16, DataType::fp16}) {
+        for (const std::int64_t head_dim : {64, 128}) {
+            for (const bool causal : {false, true}) {
+                for (const std::int64_t seqlen : {64, 192}) {
+                    check_presets(kernels, square_problem(2, 3, seqlen, head_dim, causal, dtype));
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("every preset matches fp64 on inputs that cancel, overflow or concentrate") {
+    tool::Gpu gpu;
+    tool::SupportKernels kernels(gpu);
+    for (const InputKind kind : verification::input_kinds) {
+        for (const DataType dtype : {DataType::bf16, DataType::fp16}) {
+            for (const bool causal : {false, true}) {
+                tool::CheckedProblem problem = square_problem(1, 2, 256, 128, causal, dtype);
+                problem.inputs = kind;
+                check_presets(kernels, problem);
+            }
+        }
+    }
+}
+
+TEST_CASE("queries and keys of different numbers match fp64") {
+    tool::Gpu gpu;
+    tool::SupportKernels kernels(gpu);
+    for (const auto& [seqlen_q, seqlen_kv] : {std::pair{64, 320}, std::pair{320, 64}}) {
+        tool::CheckedProblem problem = square_problem(2, 3, seqlen_q, 128, false);
+        problem.problem.seqlen_kv = seqlen_kv;
+        check_presets(kernels, problem);
+    }
+}
+
+TEST_CASE("softmax scales other than the default, negative and zero match fp64") {
+    tool::Gpu gpu;
+    tool::SupportKernels kernels(gpu);
+    for (const float scale : {0.03F, -0.1F, 0.0F}) {
+        for (const bool causal : {false, true}) {
+            tool::CheckedProblem problem = square_problem(1, 2, 192, 64, causal);
+            problem.problem.softmax_scale = scale;
+            check_presets(kernels, problem);
+        }
+    }
+}
+
+TEST_CASE("strides of (batch, seqlen, heads, head_dim) and of a packed QKV tensor match fp64") {
+    tool::Gpu gpu;
+    tool::SupportKernels kernels(gpu);
+    for (const Layout layout : {Layout::bshd, Layout::packed_qkv}) {
+        for (const std::int64_t head_dim : {64, 128}) {
+            tool::CheckedProblem problem = square_problem(2, 3, 192, head_dim, true);
+            problem.layout = layout;
+            check_presets(kernels, problem);
+        }
+    }
+}
+
+struct Geometry {
+    int block_q, block_kv, warps, stages;
+};
+
+// Row groups of one to sixteen, tiles wider than tall and the reverse, deep pipelines, and a width
+// (96) that no 128-byte panel divides.
+constexpr Geometry geometries[] = {
+    {16, 32, 2, 1}, {16, 64, 4, 2},   {32, 32, 2, 3},  {32, 32, 4, 4},  {32, 64, 4, 2},
+    {64, 32, 4, 1}, {64, 64, 4, 2},   {64, 64, 8, 3},  {64, 128, 8, 1}, {128, 64, 8, 1},
+    {96, 96, 6, 1}, {128, 128, 8, 1}, {32, 128, 8, 1}, {128, 32, 8, 2},
+};
+
+TEST_CASE("any configuration that the geometry allows matches fp64") {
+    tool::Gpu gpu;
+    tool::SupportKernels kernels(gpu);
+    for (const std::int64_t head_dim : {64, 128}) {
+        for (const bool causal : {false, true}) {
+            // A multiple of every block size above.
+            tool::ProblemCheck check(kernels, square_problem(1, 2, 384, head_dim, causal));
+            for (const Geometry& geometry : geometries) {
+                TileConfig config;
+                config.block_q = geometry.block_q;
+                config.block_kv = geometry.block_kv;
+                config.warps = geometry.warps;
+                config.stages = geometry.stages;
+                if (shared_memory_bytes(config, head_dim) >
+                    gpu.device().properties().target.shared_bytes_per_block) {
+                    continue;
+                }
+                require_passed(check.check(to_string(config), config));
+            }
+        }
+    }
+}
+
+TEST_CASE("constant sequence lengths give the bits of dK and dV that run-time lengths give") {
+    tool::Gpu gpu;
+    tool::SupportKernels kernels(gpu);
+    for (const bool causal : {false, true}) {
+        tool::ProblemCheck check(kernels, square_problem(2, 2, 256, 128, causal));
+        for (const KernelPreset& preset : kernel_presets()) {
+            TileConfig config = preset.config;
+            config.sequence_lengths = SequenceLengths::run_time;
+            require_passed(check.check(std::string(preset.name), config));
+            const auto run_time = check.data().gradients();
+            config.sequence_lengths = SequenceLengths::compile_time;
+            require_passed(check.check(std::string(preset.name) + " compile_time", config));
+            const auto compile_time = check.data().gradients();
+            CHECK(run_time.d_k == compile_time.d_k);
+            CHECK(run_time.d_v == compile_time.d_v);
+        }
+    }
+}
+
+TEST_CASE("programmatic dependent launch changes no bit of dK and dV, and dQ stays right") {
+    tool::Gpu gpu;
+    tool::SupportKernels kernels(gpu);
+    tool::CheckedProblem problem = square_problem(2, 4, 512, 128, true);
+    problem.repeats = 10;
+    tool::ProblemCheck check(kernels, problem);
+    for (const KernelPreset& preset : kernel_presets()) {
+        TileConfig config = preset.config;
+        config.programmatic_dependent_launch = false;
+        require_passed(check.check(std::string(preset.name), config));
+        const auto one_after_another = check.data().gradients();
+        config.programmatic_dependent_launch = true;
+        require_passed(check.check(std::string(preset.name) + " dependent", config));
+        const auto overlapping = check.data().gradients();
+        CHECK(one_after_another.d_k == overlapping.d_k);
+        CHECK(one_after_another.d_v == overlapping.d_v);
+    }
+}
+
+TEST_CASE("fifty runs at 512 and 4096 give equal bits of dK and dV, within 3e-3 of fp32") {
+    tool::Gpu gpu;
+    tool::SupportKernels kernels(gpu);
+    for (const auto& [heads, seqlen] : {std::pair{4, 512}, std::pair{2, 4096}}) {
+        for (const bool causal : {false, true}) {
+            tool::CheckedProblem problem = square_problem(1, heads, seqlen, 128, causal);
+            problem.reference = tool::Reference::gpu_fp32;
+            problem.repeats = 50;
+            for (const tool::Tolerance& tolerance : tool::tolerances(problem)) {
+                REQUIRE(tolerance.relative_l2 == 3e-3);
+            }
+            check_presets(kernels, problem);
+        }
+    }
+}
+
+}  // namespace
+
+}  // namespace backlight::test

@@ -1,0 +1,440 @@
+#include "attention/validation.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "attention/kernels.hpp"
+#include "test_support.hpp"
+
+using namespace backlight;
+using attention::validate;
+using test::check_refused;
+using test::tensors_at;
+
+namespace {
+
+constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
+
+const AttentionProblem good_problem{
+    .batch = 2, .heads = 4, .seqlen_q = 256, .seqlen_kv = 256, .head_dim = 128, .causal = true};
+
+const device::Target& hopper() {
+    static const device::Target target = device::target_by_name("sm_90a");
+    return target;
+}
+
+const device::Target& blackwell() {
+    static const device::Target target = device::target_by_name("sm_120a");
+    return target;
+}
+
+void refused(ErrorCode code, const AttentionProblem& problem,
+             std::initializer_list<std::string_view> fragments) {
+    check_refused(code, fragments, [&] { validate(problem); });
+}
+
+void refused(const TileConfig& config, const AttentionProblem& problem,
+             std::initializer_list<std::string_view> fragments) {
+    check_refused(ErrorCode::invalid_argument, fragments,
+                  [&] { validate(config, problem, hopper()); });
+}
+
+void refused(const BackwardTensors& tensors, const AttentionProblem& problem,
+             std::initializer_list<std::string_view> fragments) {
+    check_refused(ErrorCode::invalid_argument, fragments, [&] { validate(tensors, problem); });
+}
+
+BackwardTensors good_tensors(const AttentionProblem& problem = good_problem) {
+    return tensors_at(problem, test::tensor_base);
+}
+
+}  // namespace
+
+// --- Problems -----------------------------------------------------------------------------------
+
+TEST_CASE("extents below 1 or above 2^31 - 1 are refused by name, value and rule") {
+    struct Extent {
+        const char* name;
+        std::int64_t AttentionProblem::*field;
+    };
+    for (const Extent& extent : {Extent{"batch", &AttentionProblem::batch},
+                                 {"heads", &AttentionProblem::heads},
+                                 {"seqlen_q", &AttentionProblem::seqlen_q},
+                                 {"seqlen_kv", &AttentionProblem::seqlen_kv},
+                                 {"head_dim", &AttentionProblem::head_dim}}) {
+        for (const std::int64_t bad : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 31,
+                                       std::int64_t{1} << 62, largest, -largest - 1}) {
+            AttentionProblem problem = good_problem;
+            problem.*extent.field = bad;
+            refused(ErrorCode::invalid_argument, problem,
+                    {extent.name, "is " + std::to_string(bad) + ":", "1 … 2147483647"});
+        }
+    }
+}
+
+TEST_CASE("extents that are each allowed are refused where their product passes the grid's limit") {
+    AttentionProblem problem = good_problem;
+    problem.batch = problem.heads = 2147483647;
+    refused(ErrorCode::invalid_argument, problem, {"batch · heads", "4611686014132420609", "2^31"});
+    // 2^31 blocks of 64 rows: one too many.
+    problem = good_problem;
+    problem.batch = 1 << 15;
+    problem.heads = 1 << 14;
+    refused(ErrorCode::invalid_argument, problem, {"batch · heads", "delta", "2^31 - 1"});
+    problem.heads = (1 << 14) - 1;
+    CHECK_NOTHROW(validate(problem));
+}
+
+TEST_CASE("a grid of the main kernel above 2^31 - 1 blocks is refused") {
+    // Few queries and many keys: the delta kernel's grid is small, the main kernel's is not.
+    AttentionProblem problem = good_problem;
+    problem.causal = false;
+    problem.batch = 1024;
+    problem.heads = 1024;
+    problem.seqlen_q = 64;
+    problem.seqlen_kv = std::int64_t{1} << 20;
+    CHECK_NOTHROW(validate(problem));
+    refused(kernel_preset("v3"), problem, {"batch · heads", "main", "2^31 - 1"});
+}
+
+TEST_CASE("a softmax scale that is not finite is refused, while zero and negative ones are not") {
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+          -std::numeric_limits<float>::infinity()}) {
+        AttentionProblem problem = good_problem;
+        problem.softmax_scale = bad;
+        refused(ErrorCode::invalid_argument, problem, {"softmax_scale is", "finite"});
+    }
+    for (const float good : {0.0F, -1.0F, 1e-30F}) {
+        AttentionProblem problem = good_problem;
+        problem.softmax_scale = good;
+        CHECK_NOTHROW(validate(problem));
+    }
+}
+
+TEST_CASE("a head_dim without kernels is unsupported, with those that have some") {
+    for (const std::int64_t head_dim : {1, 32, 96, 127, 256}) {
+        AttentionProblem problem = good_problem;
+        problem.head_dim = head_dim;
+        refused(ErrorCode::unsupported, problem,
+                {"head_dim is " + std::to_string(head_dim), "64 and 128"});
+    }
+    AttentionProblem problem = good_problem;
+    problem.head_dim = 64;
+    CHECK_NOTHROW(validate(problem));
+}
+
+TEST_CASE("a causal mask over unequal lengths is unsupported, while without it they may differ") {
+    AttentionProblem problem = good_problem;
+    problem.seqlen_kv = 512;
+    refused(ErrorCode::unsupported, problem,
+            {"seqlen_q is 256", "seqlen_kv is 512", "causal", "equal"});
+    problem.causal = false;
+    CHECK_NOTHROW(validate(problem));
+}
+
+TEST_CASE("a data type that is none is refused with its number") {
+    AttentionProblem problem = good_problem;
+    problem.dtype = static_cast<DataType>(7);
+    refused(ErrorCode::invalid_argument, problem, {"dtype is 7", "bf16 or fp16"});
+}
+
+// --- Configurations -----------------------------------------------------------------------------
+
+TEST_CASE("every preset fits every head_dim and both targets") {
+    for (const KernelPreset& preset : kernel_presets()) {
+        for (const std::int64_t head_dim : {64, 128}) {
+            AttentionProblem problem = good_problem;
+            problem.head_dim = head_dim;
+            CHECK_NOTHROW(validate(preset.config, problem, hopper()));
+            CHECK_NOTHROW(validate(preset.config, problem, blackwell()));
+        }
+    }
+}
+
+TEST_CASE("a configuration's fields are refused outside their ranges, by name, value and rule") {
+    struct Field {
+        const char* name;
+        int TileConfig::*field;
+        std::vector<int> bad;
+        const char* rule;
+    };
+    constexpr int most = std::numeric_limits<int>::max();
+    constexpr int least = std::numeric_limits<int>::min();
+    const Field fields[] = {
+        {"block_q", &TileConfig::block_q, {0, -16, 8, 24, 272, most, least}, "multiple of 16"},
+        {"block_kv", &TileConfig::block_kv, {0, -32, 16, 48, 288, most, least}, "multiple of 32"},
+        {"stages", &TileConfig::stages, {0, -1, 9, most, least}, "1 … 8"},
+        {"warps", &TileConfig::warps, {0, -8, 33, most, least}, "1 … 32"},
+    };
+    for (const Field& field : fields) {
+        for (const int bad : field.bad) {
+            TileConfig config;
+            config.*field.field = bad;
+            refused(config, good_problem,
+                    {std::string(field.name) + " is " + std::to_string(bad), field.rule});
+        }
+    }
+}
+
+TEST_CASE("warps that the row groups cannot share evenly are refused with the reason") {
+    refused({.block_q = 64, .block_kv = 32, .warps = 6}, good_problem,
+            {"warps is 6", "block_q / 16 = 4"});
+    refused({.block_q = 32, .block_kv = 64, .warps = 6}, good_problem,
+            {"warps is 6", "block_kv / 16 = 4"});
+    refused({.block_q = 128, .block_kv = 64, .warps = 4}, good_problem,
+            {"warps is 4", "block_q / 16 = 8"});
+}
+
+TEST_CASE("warps whose spans of columns are no whole fragments or panels are refused") {
+    // 64 columns of S in 8 parts: 8 each.
+    refused({.block_q = 16, .block_kv = 64, .warps = 8}, good_problem,
+            {"warps is 8", "64 columns of S", "8 parts"});
+    // 128 columns of dK in 16 parts: 8 each.
+    AttentionProblem shallow = good_problem;
+    shallow.head_dim = 64;
+    refused({.block_q = 64, .block_kv = 32, .warps = 16}, shallow, {"warps is 16", "columns of"});
+}
+
+TEST_CASE("a sequence length that is no multiple of the tile is unsupported, with both numbers") {
+    AttentionProblem problem = good_problem;
+    problem.causal = false;
+    problem.seqlen_q = 100;
+    check_refused(ErrorCode::unsupported, {"seqlen_q is 100", "multiple of block_q = 64"},
+                  [&] { validate(kernel_preset("v2"), problem, hopper()); });
+    problem.seqlen_q = 96;  // a multiple of 32
+    CHECK_NOTHROW(validate(kernel_preset("v3"), problem, hopper()));
+    problem.seqlen_kv = 96;
+    check_refused(ErrorCode::unsupported, {"seqlen_kv is 96", "multiple of block_kv = 64"},
+                  [&] { validate(kernel_preset("v3"), problem, hopper()); });
+    problem.seqlen_q = problem.seqlen_kv = 1;
+    check_refused(ErrorCode::unsupported, {"seqlen_q is 1:", "multiple of block_q = 32"},
+                  [&] { validate(kernel_preset("v3"), problem, hopper()); });
+}
+
+TEST_CASE("shared memory above the target's limit is refused there and accepted where it fits") {
+    TileConfig config = kernel_preset("v2");
+    config.stages = 2;
+    REQUIRE(shared_memory_bytes(config, 128) == 114704);
+    check_refused(ErrorCode::shared_memory_exceeded,
+                  {"stages=2", "114704 bytes", "head_dim 128", "sm_120a", "101376"},
+                  [&] { validate(config, good_problem, blackwell()); });
+    CHECK_NOTHROW(validate(config, good_problem, hopper()));
+    AttentionProblem shallow = good_problem;
+    shallow.head_dim = 64;
+    CHECK_NOTHROW(validate(config, shallow, blackwell()));
+}
+
+TEST_CASE("the chain is made of validated parts only") {
+    AttentionProblem problem = good_problem;
+    problem.head_dim = 96;
+    check_refused(ErrorCode::unsupported, {"head_dim is 96"},
+                  [&] { attention::backward_chain(problem, kernel_preset("v3"), hopper()); });
+    CHECK_NOTHROW(attention::backward_chain(good_problem, kernel_preset("v3"), hopper()));
+}
+
+// --- Tensors ------------------------------------------------------------------------------------
+
+namespace {
+
+struct NamedInput {
+    const char* name;
+    ConstTensorView BackwardTensors::*view;
+};
+constexpr NamedInput inputs[] = {{"q", &BackwardTensors::q},
+                                 {"k", &BackwardTensors::k},
+                                 {"v", &BackwardTensors::v},
+                                 {"o", &BackwardTensors::o},
+                                 {"d_o", &BackwardTensors::d_o}};
+
+struct NamedOutput {
+    const char* name;
+    TensorView BackwardTensors::*view;
+};
+constexpr NamedOutput outputs[] = {
+    {"d_q", &BackwardTensors::d_q}, {"d_k", &BackwardTensors::d_k}, {"d_v", &BackwardTensors::d_v}};
+
+/// Applies a change to each tensor in turn: the refusal must name that tensor.
+template <typename Change>
+void each_tensor_refused(Change&& change, std::initializer_list<std::string_view> fragments) {
+    const auto check = [&](const std::string& name, const BackwardTensors& tensors) {
+        check_refused(ErrorCode::invalid_argument, {name + "."},
+                      [&] { validate(tensors, good_problem); });
+        refused(tensors, good_problem, fragments);
+    };
+    for (const NamedInput& input : inputs) {
+        BackwardTensors tensors = good_tensors();
+        change(tensors.*input.view);
+        check(input.name, tensors);
+    }
+    for (const NamedOutput& output : outputs) {
+        BackwardTensors tensors = good_tensors();
+        change(tensors.*output.view);
+        check(output.name, tensors);
+    }
+}
+
+template <typename Pointer>
+Pointer moved(Pointer pointer, std::uintptr_t bytes) {
+    return reinterpret_cast<Pointer>(reinterpret_cast<std::uintptr_t>(pointer) + bytes);
+}
+
+}  // namespace
+
+TEST_CASE("tensors in either layout are accepted, and so are slices of packed ones") {
+    CHECK_NOTHROW(validate(tensors_at(good_problem, test::tensor_base), good_problem));
+    CHECK_NOTHROW(
+        validate(tensors_at(good_problem, test::tensor_base, test::Layout::bshd), good_problem));
+    // Q, K, V of one (batch, seqlen, 3, heads, head_dim) tensor, and their gradients of another.
+    BackwardTensors packed = good_tensors();
+    const std::int64_t row = 3 * good_problem.heads * good_problem.head_dim;
+    const auto slice = [&](std::uintptr_t base, std::uintptr_t part) {
+        return TensorView{reinterpret_cast<void*>(
+                              base + part * static_cast<std::uintptr_t>(good_problem.heads *
+                                                                        good_problem.head_dim * 2)),
+                          good_problem.seqlen_q * row, good_problem.head_dim, row};
+    };
+    packed.q = slice(0x100000, 0);
+    packed.k = slice(0x100000, 1);
+    packed.v = slice(0x100000, 2);
+    packed.d_q = slice(0x9000000, 0);
+    packed.d_k = slice(0x9000000, 1);
+    packed.d_v = slice(0x9000000, 2);
+    CHECK_NOTHROW(validate(packed, good_problem));
+}
+
+TEST_CASE("inputs may share memory: keys that are also values, broadcast row sums") {
+    BackwardTensors tensors = good_tensors();
+    tensors.v = tensors.k;
+    tensors.lse.stride_head = 0;
+    tensors.lse.stride_batch = 0;
+    CHECK_NOTHROW(validate(tensors, good_problem));
+}
+
+TEST_CASE("a null tensor is refused by its name") {
+    each_tensor_refused([](auto& view) { view.data = nullptr; }, {"data is null"});
+    BackwardTensors tensors = good_tensors();
+    tensors.lse.data = nullptr;
+    refused(tensors, good_problem, {"lse.data is null"});
+}
+
+TEST_CASE("a tensor that is not aligned to 16 bytes is refused with its address") {
+    for (const std::uintptr_t bytes : {1U, 2U, 8U}) {
+        each_tensor_refused([&](auto& view) { view.data = moved(view.data, bytes); },
+                            {"data is 0x", "multiple of 16 bytes"});
+    }
+    BackwardTensors tensors = good_tensors();
+    tensors.lse.data = moved(tensors.lse.data, 2);
+    refused(tensors, good_problem, {"lse.data is 0x", "multiple of 4 bytes"});
+    tensors.lse.data = moved(tensors.lse.data, 2);
+    CHECK_NOTHROW(validate(tensors, good_problem));
+}
+
+TEST_CASE("a stride that is not a multiple of 16 bytes is refused by name and value") {
+    each_tensor_refused([](auto& view) { view.stride_seqlen += 4; },
+                        {"stride_seqlen is 132", "multiple of 8 elements"});
+    each_tensor_refused([](auto& view) { view.stride_head += 1; },
+                        {"stride_head is 32769", "multiple of 8 elements"});
+    each_tensor_refused([](auto& view) { view.stride_batch += 7; },
+                        {"stride_batch is 131079", "multiple of 8 elements"});
+}
+
+TEST_CASE("a stride that is zero, negative or 2^39 and more is refused by name and value") {
+    for (const std::int64_t bad :
+         {std::int64_t{0}, std::int64_t{-128}, std::int64_t{1} << 39, largest, -largest - 1}) {
+        const std::string value = "is " + std::to_string(bad);
+        each_tensor_refused([&](auto& view) { view.stride_seqlen = bad; },
+                            {"stride_seqlen", value, "positive and below 2^39"});
+        each_tensor_refused([&](auto& view) { view.stride_head = bad; },
+                            {"stride_head", value, "positive and below 2^39"});
+        each_tensor_refused([&](auto& view) { view.stride_batch = bad; },
+                            {"stride_batch", value, "positive and below 2^39"});
+    }
+}
+
+TEST_CASE("a stride over a single index counts for nothing, whatever it is") {
+    AttentionProblem single = good_problem;
+    single.batch = single.heads = 1;
+    for (const std::int64_t stride :
+         {std::int64_t{0}, std::int64_t{-3}, std::int64_t{1}, largest}) {
+        BackwardTensors tensors = good_tensors(single);
+        for (const NamedInput& input : inputs) {
+            (tensors.*input.view).stride_batch = (tensors.*input.view).stride_head = stride;
+        }
+        for (const NamedOutput& output : outputs) {
+            (tensors.*output.view).stride_batch = (tensors.*output.view).stride_head = stride;
+        }
+        CHECK_NOTHROW(validate(tensors, single));
+    }
+}
+
+TEST_CASE("row sums with negative strides are refused") {
+    BackwardTensors tensors = good_tensors();
+    tensors.lse.stride_head = -256;
+    refused(tensors, good_problem, {"lse.stride_head is -256", "negative"});
+    tensors = good_tensors();
+    tensors.lse.stride_batch = -1;
+    refused(tensors, good_problem, {"lse.stride_batch is -1", "negative"});
+}
+
+TEST_CASE("an output that overlaps itself is refused, while an input may") {
+    for (const NamedOutput& output : outputs) {
+        BackwardTensors tensors = good_tensors();
+        (tensors.*output.view).stride_head = 128;  // heads on top of rows
+        refused(tensors, good_problem, {output.name, "stride_", "overlap itself"});
+        tensors = good_tensors();
+        (tensors.*output.view).stride_seqlen = 120;  // rows that share 8 elements
+        refused(tensors, good_problem, {output.name, "stride_seqlen is 120", "overlap itself"});
+        tensors = good_tensors();
+        // One row less than the heads of a batch need.
+        (tensors.*output.view).stride_batch -= 128;
+        refused(tensors, good_problem, {output.name, "stride_batch is 130944", "overlap itself"});
+    }
+    BackwardTensors tensors = good_tensors();
+    tensors.k.stride_head = 8;
+    CHECK_NOTHROW(validate(tensors, good_problem));
+}
+
+TEST_CASE("strides so large that their sum passes 64 bits are judged right") {
+    AttentionProblem problem = good_problem;
+    problem.causal = false;
+    problem.seqlen_q = std::int64_t{1} << 30;
+    problem.seqlen_kv = 256;
+    problem.batch = 2;
+    problem.heads = 1;
+    BackwardTensors tensors = good_tensors(problem);
+    tensors.d_q.stride_seqlen = std::int64_t{1} << 38;  // the rows reach 2^68 elements far
+    tensors.d_q.stride_batch = (std::int64_t{1} << 38) + 128;
+    refused(tensors, problem, {"d_q.stride_batch is 274877907072", "overlap itself"});
+}
+
+TEST_CASE("outputs that start at the same address as another tensor are refused with both names") {
+    const BackwardTensors tensors = good_tensors();
+    for (const NamedOutput& output : outputs) {
+        for (const NamedInput& input : inputs) {
+            BackwardTensors aliased = tensors;
+            (aliased.*output.view).data = const_cast<void*>((tensors.*input.view).data);
+            refused(aliased, good_problem,
+                    {std::string(output.name) + ".data", std::string(input.name) + ".data",
+                     "memory of its own"});
+        }
+        for (const NamedOutput& other : outputs) {
+            if (other.view == output.view) {
+                continue;
+            }
+            BackwardTensors aliased = tensors;
+            (aliased.*output.view).data = (tensors.*other.view).data;
+            refused(aliased, good_problem, {output.name, other.name, "memory of its own"});
+        }
+    }
+}
+
+TEST_CASE("an output at the address of the row sums is refused with both names") {
+    for (const NamedOutput& output : outputs) {
+        BackwardTensors aliased = good_tensors();
+        (aliased.*output.view).data = const_cast<float*>(aliased.lse.data);
+        refused(aliased, good_problem, {output.name, "lse", "memory of its own"});
+    }
+}

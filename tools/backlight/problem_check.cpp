@@ -1,0 +1,214 @@
+#include "problem_check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <utility>
+
+#include "backlight/error.hpp"
+#include "verification/half_types.hpp"
+#include "verification/host_reference.hpp"
+
+namespace backlight::tool {
+
+namespace {
+
+using verification::InputKind;
+
+constexpr std::array gradient_names = {"dQ", "dK", "dV"};
+
+std::array<std::vector<std::uint16_t>, 3> in_order(Gradients<std::uint16_t> gradients) {
+    return {std::move(gradients.d_q), std::move(gradients.d_k), std::move(gradients.d_v)};
+}
+
+verification::TensorShape shape_of(const AttentionProblem& problem, std::size_t tensor) {
+    return {.batch = problem.batch,
+            .heads = problem.heads,
+            .rows = tensor == 0 ? problem.seqlen_q : problem.seqlen_kv,
+            .columns = problem.head_dim};
+}
+
+}  // namespace
+
+const char* to_string(Reference reference) noexcept {
+    return reference == Reference::host_fp64 ? "host fp64" : "GPU fp32";
+}
+
+std::string to_string(const CheckedProblem& problem) {
+    return fmt::format("{} inputs={} layout={}", to_string(problem.problem),
+                       verification::to_string(problem.inputs), to_string(problem.layout));
+}
+
+std::array<Tolerance, 3> tolerances(const CheckedProblem& checked) {
+    const AttentionProblem& problem = checked.problem;
+    const bool bf16 = problem.dtype == DataType::bf16;
+    constexpr std::int64_t long_sequence = 512;
+
+    Tolerance tolerance;
+    tolerance.relative_l2 = bf16 ? 5e-3 : 1e-3;
+    if (checked.inputs == InputKind::normal) {
+        if (bf16 && problem.seqlen_q >= long_sequence) {
+            tolerance.relative_l2 = 3e-3;
+        }
+        tolerance.worst_row = 4 * tolerance.relative_l2;
+    } else {
+        tolerance.relative_l2 *= 4;
+        tolerance.worst_row = 10 * tolerance.relative_l2;
+    }
+    Tolerance vanishing = tolerance;
+    if (checked.inputs == InputKind::equal_rows || checked.inputs == InputKind::dominant_key) {
+        vanishing = {.relative_l2 = 1e-4, .worst_row = 1e-3, .minimum_rms = 1};
+    }
+    std::array<Tolerance, 3> all = {vanishing, vanishing, tolerance};
+    all[0].between_runs = all[0].relative_l2 / 4;
+    return all;
+}
+
+ProblemCheck::ProblemCheck(SupportKernels& kernels, const CheckedProblem& problem)
+    : kernels_(kernels),
+      problem_(problem),
+      data_(std::make_unique<ProblemData>(kernels, problem.problem, problem.layout)) {
+    if (problem_.reference == Reference::host_fp64) {
+        make_host_reference();
+        return;
+    }
+    if (problem_.inputs == InputKind::normal) {
+        data_->randomise(problem_.seed);
+    } else {
+        data_->set_inputs(
+            verification::make_inputs(problem_.problem, problem_.inputs, problem_.seed));
+        data_->compute_forward();
+    }
+    Gradients<float> gradients = data_->reference_gradients();
+    fp32_reference_ = {std::move(gradients.d_q), std::move(gradients.d_k),
+                       std::move(gradients.d_v)};
+}
+
+void ProblemCheck::make_host_reference() {
+    const AttentionProblem& problem = problem_.problem;
+    const verification::InputTensors inputs =
+        verification::make_inputs(problem, problem_.inputs, problem_.seed);
+    const auto widen = [&](const std::vector<std::uint16_t>& bits) {
+        return verification::widen<double>(problem.dtype, bits);
+    };
+    const std::vector<double> q = widen(inputs.q);
+    const std::vector<double> k = widen(inputs.k);
+    const std::vector<double> v = widen(inputs.v);
+    const std::vector<double> d_o = widen(inputs.d_o);
+    std::vector<double> exact_o(q.size());
+    std::vector<double> exact_lse(q.size() / static_cast<std::size_t>(problem.head_dim));
+    verification::reference_forward(
+        {.problem = problem, .q = q, .k = k, .v = v, .o = exact_o, .lse = exact_lse});
+
+    // The reference gets what the kernel gets: O in the problem's type, LSE in fp32.
+    const std::vector<std::uint16_t> o_bits =
+        verification::round_values<double>(problem.dtype, exact_o);
+    const std::vector<float> lse_floats(exact_lse.begin(), exact_lse.end());
+    const std::vector<double> o = widen(o_bits);
+    const std::vector<double> lse(lse_floats.begin(), lse_floats.end());
+    fp64_reference_ = {std::vector<double>(q.size()), std::vector<double>(k.size()),
+                       std::vector<double>(v.size())};
+    verification::reference_backward({.problem = problem,
+                                      .q = q,
+                                      .k = k,
+                                      .v = v,
+                                      .o = o,
+                                      .lse = lse,
+                                      .d_o = d_o,
+                                      .d_q = fp64_reference_[0],
+                                      .d_k = fp64_reference_[1],
+                                      .d_v = fp64_reference_[2]});
+    data_->set_inputs(inputs);
+    data_->set_forward(o_bits, lse_floats);
+}
+
+verification::Accuracy ProblemCheck::accuracy(std::size_t tensor,
+                                              const std::vector<std::uint16_t>& bits,
+                                              const Tolerance& tolerance) const {
+    const std::vector<float> values = verification::widen<float>(problem_.problem.dtype, bits);
+    const verification::TensorShape shape = shape_of(problem_.problem, tensor);
+    const verification::AccuracyOptions options{.minimum_rms = tolerance.minimum_rms};
+    if (problem_.reference == Reference::host_fp64) {
+        return verification::measure_accuracy(
+            values, std::span<const double>(fp64_reference_[tensor]), shape, options);
+    }
+    return verification::measure_accuracy(values, std::span<const float>(fp32_reference_[tensor]),
+                                          shape, options);
+}
+
+void ProblemCheck::check_runs(const BackwardPlan& plan, ProblemReport& report) {
+    const std::array<Tolerance, 3> allowed = tolerances(problem_);
+    const DataType dtype = problem_.problem.dtype;
+    std::array<std::vector<std::uint16_t>, 3> first;
+    std::array<std::vector<float>, 3> first_values;
+    for (int run = 0; run < std::max(1, problem_.repeats); ++run) {
+        data_->poison();
+        data_->run(plan);
+        kernels_.gpu().synchronise();
+        const auto bits = in_order(data_->gradients());
+        for (std::size_t i = 0; i < bits.size(); ++i) {
+            const Tolerance& tolerance = allowed[i];
+            if (run == 0) {
+                const verification::Accuracy measured = accuracy(i, bits[i], tolerance);
+                // A comparison that a NaN fails.
+                if (!(measured.relative_l2 <= tolerance.relative_l2) ||
+                    !(measured.worst_row <= tolerance.worst_row)) {
+                    report.failures.push_back(
+                        fmt::format("{}: {}; allowed are {:.1e} and {:.1e}", gradient_names[i],
+                                    verification::to_string(measured), tolerance.relative_l2,
+                                    tolerance.worst_row));
+                }
+                report.tensors.push_back(
+                    {.tensor = gradient_names[i], .accuracy = measured, .tolerance = tolerance});
+                continue;
+            }
+            if (bits[i] == first[i]) {
+                continue;
+            }
+            if (first_values[i].empty()) {
+                first_values[i] = verification::widen<float>(dtype, first[i]);
+            }
+            const double difference =
+                verification::measure_accuracy(verification::widen<float>(dtype, bits[i]),
+                                               std::span<const float>(first_values[i]),
+                                               shape_of(problem_.problem, i),
+                                               {.minimum_rms = tolerance.minimum_rms})
+                    .relative_l2;
+            double& largest = report.tensors[i].between_runs;
+            largest = std::max(largest, difference);
+            // Bits that differ fail where bits are demanded, even if the values are equal (-0).
+            if (tolerance.between_runs == 0 || !(difference <= tolerance.between_runs)) {
+                report.failures.push_back(
+                    fmt::format("{}: run {} differs from the first by a relative L2 of {:.1e}; "
+                                "allowed is {:.1e}",
+                                gradient_names[i], run + 1, difference, tolerance.between_runs));
+            }
+        }
+        if (run == 0) {
+            first = bits;
+        }
+    }
+    if (const auto damaged = data_->damaged_canary()) {
+        report.failures.push_back(fmt::format("memory beside {} was overwritten", *damaged));
+    }
+}
+
+ProblemReport ProblemCheck::check(const std::string& kernel, const BackwardPlan& plan) {
+    ProblemReport report{.problem = problem_, .kernel = kernel, .tensors = {}, .failures = {}};
+    check_runs(plan, report);
+    return report;
+}
+
+ProblemReport ProblemCheck::check(const std::string& kernel, const TileConfig& config) {
+    const auto plan = kernels_.gpu().runtime().backward(problem_.problem, config);
+    return check(kernel, *plan);
+}
+
+ProblemReport check_problem(SupportKernels& kernels, const CheckedProblem& problem,
+                            const std::string& kernel, const TileConfig& config) {
+    return ProblemCheck(kernels, problem).check(kernel, config);
+}
+
+}  // namespace backlight::tool

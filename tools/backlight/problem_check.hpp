@@ -1,0 +1,112 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backlight/problem.hpp"
+#include "backlight/tile_config.hpp"
+#include "problem_data.hpp"
+#include "support_kernels.hpp"
+#include "verification/accuracy.hpp"
+#include "verification/inputs.hpp"
+
+namespace backlight::tool {
+
+/// What a kernel is compared with.
+enum class Reference {
+    /// Double precision on the host: for small problems.
+    host_fp64,
+    /// The plain fp32 kernels on the GPU: for large ones.
+    gpu_fp32,
+};
+
+const char* to_string(Reference reference) noexcept;
+
+/// A problem with inputs and what is demanded of a kernel on it.
+struct CheckedProblem {
+    AttentionProblem problem;
+    verification::InputKind inputs = verification::InputKind::normal;
+    Layout layout = Layout::bhsd;
+    Reference reference = Reference::host_fp64;
+    /// Runs; dK and dV must be the same bits each time.
+    int repeats = 3;
+    std::uint64_t seed = 1;
+};
+
+/// The largest errors that are accepted of one gradient.
+struct Tolerance {
+    double relative_l2 = 0;
+    double worst_row = 0;
+    /// See AccuracyOptions: not 0 where the gradient vanishes mathematically.
+    double minimum_rms = 0;
+    /// Relative L2 between two runs of the same kernel: 0 demands equal bits.
+    double between_runs = 0;
+};
+
+struct TensorReport {
+    std::string tensor;
+    verification::Accuracy accuracy;
+    Tolerance tolerance;
+    /// Largest relative L2 between the first run and a later one.
+    double between_runs = 0;
+};
+
+struct ProblemReport {
+    CheckedProblem problem;
+    std::string kernel;
+    /// dQ, dK, dV.
+    std::vector<TensorReport> tensors;
+    /// What was not as it must be, for a person to read.
+    std::vector<std::string> failures;
+
+    bool passed() const noexcept { return failures.empty(); }
+};
+
+/// Tolerances of dQ, dK and dV.
+///
+/// - N(0, 1) inputs: relative L2 of 5e-3 in bf16 and 1e-3 in fp16, about twice what rounding P, dS
+///   and the results to the type costs; 3e-3 in bf16 from 512 queries on. A row may be four times
+///   as far off.
+/// - Other inputs: four times that, since they make terms cancel that were rounded before (the keys
+///   of low_lse have a common part that dQ must lose); a row ten times further.
+/// - dQ and dK that vanish mathematically (equal_rows and dominant_key, where O equals the one V
+///   that counts) are judged against the terms that cancel, of about softmax_scale · √head_dim ·
+///   |K| ≈ 1: 1e-4 of these, and ten times that for a row.
+/// - dQ is summed by atomics: two runs may differ by a quarter of the tolerance. dK and dV may not.
+std::array<Tolerance, 3> tolerances(const CheckedProblem& problem);
+
+/// A problem on the GPU with its reference, made once and used for any number of kernels.
+class ProblemCheck {
+  public:
+    ProblemCheck(SupportKernels& kernels, const CheckedProblem& problem);
+
+    ProblemReport check(const std::string& kernel, const TileConfig& config);
+    /// The same with a plan that was made already.
+    ProblemReport check(const std::string& kernel, const BackwardPlan& plan);
+
+    ProblemData& data() noexcept { return *data_; }
+
+  private:
+    void make_host_reference();
+    verification::Accuracy accuracy(std::size_t tensor, const std::vector<std::uint16_t>& bits,
+                                    const Tolerance& tolerance) const;
+    void check_runs(const BackwardPlan& plan, ProblemReport& report);
+
+    SupportKernels& kernels_;
+    CheckedProblem problem_;
+    std::unique_ptr<ProblemData> data_;
+    std::array<std::vector<float>, 3> fp32_reference_;
+    std::array<std::vector<double>, 3> fp64_reference_;
+};
+
+/// One kernel on one problem.
+ProblemReport check_problem(SupportKernels& kernels, const CheckedProblem& problem,
+                            const std::string& kernel, const TileConfig& config);
+
+/// "batch=1 heads=2 … inputs=normal layout=bshd".
+std::string to_string(const CheckedProblem& problem);
+
+}  // namespace backlight::tool

@@ -1,0 +1,378 @@
+#include "problem_data.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "backlight/error.hpp"
+
+namespace backlight::tool {
+
+namespace {
+
+constexpr std::array layouts = {Layout::bhsd, Layout::bshd, Layout::packed_qkv};
+constexpr std::size_t element_bytes = 2;
+constexpr std::uint8_t guard_pattern = 0xa5;
+
+std::size_t count(std::int64_t elements) {
+    return static_cast<std::size_t>(elements);
+}
+
+/// Calls visit(row of the strided tensor, row of the contiguous one), both in elements, for every
+/// (batch, head, row).
+template <typename Visit>
+void for_each_row(const AttentionProblem& problem, std::int64_t seqlen,
+                  const std::array<std::int64_t, 3>& strides, const Visit& visit) {
+    std::int64_t contiguous = 0;
+    for (std::int64_t batch = 0; batch < problem.batch; ++batch) {
+        for (std::int64_t head = 0; head < problem.heads; ++head) {
+            for (std::int64_t row = 0; row < seqlen; ++row, contiguous += problem.head_dim) {
+                visit(batch * strides[0] + head * strides[1] + row * strides[2], contiguous);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+const char* to_string(Layout layout) noexcept {
+    switch (layout) {
+        case Layout::bhsd:
+            return "bhsd";
+        case Layout::bshd:
+            return "bshd";
+        case Layout::packed_qkv:
+            return "packed_qkv";
+    }
+    return "unknown";
+}
+
+Layout layout_by_name(std::string_view name) {
+    std::string names;
+    for (const Layout layout : layouts) {
+        if (name == to_string(layout)) {
+            return layout;
+        }
+        names += std::string(names.empty() ? "" : ", ") + to_string(layout);
+    }
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("layout is \"{}\": it must be one of {}", name, names));
+}
+
+GuardedBuffer::GuardedBuffer(const Gpu& gpu, std::size_t bytes)
+    : gpu_(&gpu), buffer_(gpu, bytes + 2 * guard_bytes), bytes_(bytes) {
+    buffer_.fill(guard_pattern, gpu.stream());
+}
+
+void GuardedBuffer::upload(std::span<const std::byte> host, std::size_t offset) {
+    // Work on a non-blocking stream neither waits for the copy nor is waited for by it.
+    gpu_->synchronise();
+    buffer_.upload(host, guard_bytes + offset);
+    gpu_->driver().check(gpu_->driver().cuCtxSynchronize(), "wait for a copy to device memory");
+}
+
+void GuardedBuffer::download(std::span<std::byte> host, std::size_t offset) const {
+    gpu_->synchronise();
+    buffer_.download(host, guard_bytes + offset);
+}
+
+void GuardedBuffer::poison() const {
+    constexpr std::uint8_t every_bit = 0xff;
+    gpu_->driver().check(gpu_->driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(data()),
+                                                        every_bit, bytes_, gpu_->stream()),
+                         "poison device memory");
+}
+
+bool GuardedBuffer::intact() const {
+    gpu_->synchronise();
+    std::array<std::byte, 2 * guard_bytes> guards{};
+    const std::span<std::byte> both(guards);
+    buffer_.download(both.first(guard_bytes), 0);
+    buffer_.download(both.last(guard_bytes), guard_bytes + bytes_);
+    return std::ranges::all_of(guards,
+                               [](std::byte byte) { return byte == std::byte{guard_pattern}; });
+}
+
+ProblemData::ProblemData(SupportKernels& kernels, const AttentionProblem& problem, Layout layout)
+    : kernels_(kernels), problem_(problem), layout_(layout) {
+    const std::int64_t heads = problem.heads;
+    const std::int64_t head_dim = problem.head_dim;
+    constexpr std::array names = {"q", "k", "v", "o", "d_o", "d_q", "d_k", "d_v"};
+    if (layout == Layout::packed_qkv && problem.seqlen_q != problem.seqlen_kv) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("seqlen_q is {} and seqlen_kv is {}: a packed QKV tensor needs "
+                                "them equal",
+                                problem.seqlen_q, problem.seqlen_kv));
+    }
+    // dQ, dK and dV follow dO among the operands, as Q, K and V come before O.
+    constexpr std::size_t first_output = 5;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        const bool output = i >= first_output;
+        const std::size_t part = output ? i - first_output : i;  // of a packed tensor, if below 3
+        Place& place = places_[i];
+        place.seqlen = part == 1 || part == 2 ? problem.seqlen_kv : problem.seqlen_q;
+        if (layout == Layout::packed_qkv && part < 3) {
+            const std::int64_t row = 3 * heads * head_dim;
+            if (part == 0) {
+                add_storage(output ? "d_qkv" : "qkv", problem.batch * place.seqlen * row, output);
+            }
+            place.offset = static_cast<std::int64_t>(part) * heads * head_dim;
+            place.strides = {place.seqlen * row, head_dim, row};
+        } else {
+            add_storage(names[i], problem.batch * heads * place.seqlen * head_dim, output);
+            place.strides = layout == Layout::bhsd ? bhsd_strides(heads, place.seqlen, head_dim)
+                                                   : bshd_strides(heads, place.seqlen, head_dim);
+        }
+        place.storage = storages_.size() - 1;
+    }
+    lse_ = GuardedBuffer(kernels_.gpu(),
+                         count(problem.batch * heads * problem.seqlen_q) * sizeof(float));
+    poison();
+}
+
+void ProblemData::add_storage(std::string name, std::int64_t elements, bool output) {
+    storages_.push_back({.name = std::move(name),
+                         .buffer = GuardedBuffer(kernels_.gpu(), count(elements) * element_bytes),
+                         .output = output});
+}
+
+std::size_t ProblemData::elements(const Place& place) const noexcept {
+    return count(problem_.batch * problem_.heads * place.seqlen * problem_.head_dim);
+}
+
+void ProblemData::randomise(std::uint64_t seed, float scale) {
+    const std::size_t o_storage = place(Operand::o).storage;
+    for (std::size_t i = 0; i < storages_.size(); ++i) {
+        if (!storages_[i].output && i != o_storage) {
+            kernels_.fill_normal(storages_[i].buffer.data(),
+                                 storages_[i].buffer.bytes() / element_bytes, problem_.dtype,
+                                 seed * storages_.size() + i, scale);
+        }
+    }
+    compute_forward();
+}
+
+void ProblemData::set_inputs(const verification::InputTensors& inputs) {
+    scatter(Operand::q, inputs.q);
+    scatter(Operand::k, inputs.k);
+    scatter(Operand::v, inputs.v);
+    scatter(Operand::d_o, inputs.d_o);
+}
+
+void ProblemData::set_forward(std::span<const std::uint16_t> o, std::span<const float> lse) {
+    scatter(Operand::o, o);
+    upload_lse(lse);
+}
+
+void ProblemData::compute_forward() {
+    const Gpu& gpu = kernels_.gpu();
+    const std::size_t q_bytes = elements(place(Operand::q)) * sizeof(float);
+    const std::size_t kv_bytes = elements(place(Operand::k)) * sizeof(float);
+    const DeviceBuffer q(gpu, q_bytes);
+    const DeviceBuffer k(gpu, kv_bytes);
+    const DeviceBuffer v(gpu, kv_bytes);
+    const DeviceBuffer o(gpu, q_bytes);
+    kernels_.to_float(view(Operand::q), q.as<float>(), problem_, problem_.seqlen_q);
+    kernels_.to_float(view(Operand::k), k.as<float>(), problem_, problem_.seqlen_kv);
+    kernels_.to_float(view(Operand::v), v.as<float>(), problem_, problem_.seqlen_kv);
+    kernel::ReferenceArguments arguments{};
+    arguments.q = q.as<float>();
+    arguments.k = k.as<float>();
+    arguments.v = v.as<float>();
+    arguments.o = o.as<float>();
+    arguments.lse = static_cast<float*>(lse_.data());
+    kernels_.reference_forward(problem_, arguments);
+    kernels_.from_float(o.as<float>(), view(Operand::o), problem_, problem_.seqlen_q);
+    // The buffers are freed on return.
+    gpu.synchronise();
+}
+
+void ProblemData::upload(Operand operand, std::span<const std::byte> bytes) {
+    Storage& storage = storages_[place(operand).storage];
+    const std::size_t expected = elements(place(operand)) * element_bytes;
+    if (bytes.size() != expected || storage.buffer.bytes() != expected) {
+        throw Error(
+            ErrorCode::invalid_argument,
+            fmt::format("upload of {}: {} bytes given, the tensor has {} of the {} bytes of "
+                        "its memory; all three must be equal",
+                        storage.name, bytes.size(), expected, storage.buffer.bytes()));
+    }
+    storage.buffer.upload(bytes);
+}
+
+std::vector<std::byte> ProblemData::download(Operand operand) const {
+    const Storage& storage = storages_[place(operand).storage];
+    const std::size_t expected = elements(place(operand)) * element_bytes;
+    if (storage.buffer.bytes() != expected) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("download of {}: the tensor has {} of the {} bytes of its memory; "
+                                "it must have all",
+                                storage.name, expected, storage.buffer.bytes()));
+    }
+    std::vector<std::byte> bytes(expected);
+    storage.buffer.download(bytes);
+    return bytes;
+}
+
+void ProblemData::upload_lse(std::span<const float> lse) {
+    if (lse.size_bytes() != lse_.bytes()) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("lse has {} values: batch · heads · seqlen_q is {}", lse.size(),
+                                lse_.bytes() / sizeof(float)));
+    }
+    lse_.upload(std::as_bytes(lse));
+}
+
+std::vector<float> ProblemData::download_lse() const {
+    std::vector<float> lse(lse_.bytes() / sizeof(float));
+    lse_.download(std::as_writable_bytes(std::span(lse)));
+    return lse;
+}
+
+void ProblemData::scatter(Operand operand, std::span<const std::uint16_t> bits) {
+    const Place& where = place(operand);
+    GuardedBuffer& buffer = storages_[where.storage].buffer;
+    if (bits.size() != elements(where)) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("{} has {} elements: batch · heads · seqlen · head_dim is {}",
+                                storages_[where.storage].name, bits.size(), elements(where)));
+    }
+    if (layout_ == Layout::bhsd) {
+        buffer.upload(std::as_bytes(bits));
+        return;
+    }
+    // Other slices of the same storage keep their content.
+    std::vector<std::uint16_t> all(buffer.bytes() / element_bytes);
+    if (layout_ == Layout::packed_qkv) {
+        buffer.download(std::as_writable_bytes(std::span(all)));
+    }
+    for_each_row(problem_, where.seqlen, where.strides,
+                 [&](std::int64_t strided, std::int64_t contiguous) {
+                     std::copy_n(bits.begin() + contiguous, problem_.head_dim,
+                                 all.begin() + where.offset + strided);
+                 });
+    buffer.upload(std::as_bytes(std::span(all)));
+}
+
+std::vector<std::uint16_t> ProblemData::gather(Operand operand) const {
+    const Place& where = place(operand);
+    const GuardedBuffer& buffer = storages_[where.storage].buffer;
+    std::vector<std::uint16_t> all(buffer.bytes() / element_bytes);
+    buffer.download(std::as_writable_bytes(std::span(all)));
+    if (layout_ == Layout::bhsd) {
+        return all;
+    }
+    std::vector<std::uint16_t> bits(elements(where));
+    for_each_row(problem_, where.seqlen, where.strides,
+                 [&](std::int64_t strided, std::int64_t contiguous) {
+                     std::copy_n(all.begin() + where.offset + strided, problem_.head_dim,
+                                 bits.begin() + contiguous);
+                 });
+    return bits;
+}
+
+TensorView ProblemData::view(Operand operand) const noexcept {
+    const Place& where = place(operand);
+    return {
+        .data = static_cast<std::uint16_t*>(storages_[where.storage].buffer.data()) + where.offset,
+        .stride_batch = where.strides[0],
+        .stride_head = where.strides[1],
+        .stride_seqlen = where.strides[2]};
+}
+
+BackwardTensors ProblemData::tensors() const noexcept {
+    return {.q = view(Operand::q),
+            .k = view(Operand::k),
+            .v = view(Operand::v),
+            .o = view(Operand::o),
+            .d_o = view(Operand::d_o),
+            .lse = {.data = static_cast<const float*>(lse_.data()),
+                    .stride_batch = problem_.heads * problem_.seqlen_q,
+                    .stride_head = problem_.seqlen_q},
+            .d_q = view(Operand::d_q),
+            .d_k = view(Operand::d_k),
+            .d_v = view(Operand::d_v)};
+}
+
+void* ProblemData::workspace(std::size_t bytes) {
+    if (workspace_.bytes() != bytes) {
+        // What still runs may use the old one.
+        kernels_.gpu().synchronise();
+        workspace_ = GuardedBuffer(kernels_.gpu(), bytes);
+        workspace_.poison();
+    }
+    return workspace_.data();
+}
+
+void ProblemData::poison() {
+    for (const Storage& storage : storages_) {
+        if (storage.output) {
+            storage.buffer.poison();
+        }
+    }
+    if (workspace_.bytes() > 0) {
+        workspace_.poison();
+    }
+}
+
+void ProblemData::run(const BackwardPlan& plan) {
+    plan.run(tensors(), workspace(plan.workspace_bytes()), plan.workspace_bytes(),
+             kernels_.gpu().stream());
+}
+
+std::optional<std::string> ProblemData::damaged_canary() const {
+    for (const Storage& storage : storages_) {
+        if (!storage.buffer.intact()) {
+            return storage.name;
+        }
+    }
+    if (!lse_.intact()) {
+        return "lse";
+    }
+    if (workspace_.bytes() > 0 && !workspace_.intact()) {
+        return "workspace";
+    }
+    return std::nullopt;
+}
+
+Gradients<std::uint16_t> ProblemData::gradients() const {
+    return {.d_q = gather(Operand::d_q), .d_k = gather(Operand::d_k), .d_v = gather(Operand::d_v)};
+}
+
+Gradients<float> ProblemData::reference_gradients() {
+    const Gpu& gpu = kernels_.gpu();
+    const std::size_t q_bytes = elements(place(Operand::q)) * sizeof(float);
+    const std::size_t kv_bytes = elements(place(Operand::k)) * sizeof(float);
+    const DeviceBuffer q(gpu, q_bytes);
+    const DeviceBuffer k(gpu, kv_bytes);
+    const DeviceBuffer v(gpu, kv_bytes);
+    const DeviceBuffer o(gpu, q_bytes);
+    const DeviceBuffer d_o(gpu, q_bytes);
+    const DeviceBuffer d_q(gpu, q_bytes);
+    const DeviceBuffer d_k(gpu, kv_bytes);
+    const DeviceBuffer d_v(gpu, kv_bytes);
+    kernels_.to_float(view(Operand::q), q.as<float>(), problem_, problem_.seqlen_q);
+    kernels_.to_float(view(Operand::k), k.as<float>(), problem_, problem_.seqlen_kv);
+    kernels_.to_float(view(Operand::v), v.as<float>(), problem_, problem_.seqlen_kv);
+    kernels_.to_float(view(Operand::o), o.as<float>(), problem_, problem_.seqlen_q);
+    kernels_.to_float(view(Operand::d_o), d_o.as<float>(), problem_, problem_.seqlen_q);
+    kernel::ReferenceArguments arguments{};
+    arguments.q = q.as<float>();
+    arguments.k = k.as<float>();
+    arguments.v = v.as<float>();
+    arguments.o = o.as<float>();
+    arguments.lse = static_cast<float*>(lse_.data());
+    arguments.d_o = d_o.as<float>();
+    arguments.d_q = d_q.as<float>();
+    arguments.d_k = d_k.as<float>();
+    arguments.d_v = d_v.as<float>();
+    kernels_.reference_backward(problem_, arguments);
+    gpu.synchronise();
+    return {.d_q = d_q.download_all<float>(),
+            .d_k = d_k.download_all<float>(),
+            .d_v = d_v.download_all<float>()};
+}
+
+}  // namespace backlight::tool

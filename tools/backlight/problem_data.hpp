@@ -1,0 +1,154 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backlight/problem.hpp"
+#include "backlight/runtime.hpp"
+#include "backlight/tensors.hpp"
+#include "gpu/gpu.hpp"
+#include "support_kernels.hpp"
+#include "verification/inputs.hpp"
+
+namespace backlight::tool {
+
+/// How the tensors of a problem lie in memory.
+enum class Layout {
+    /// Each contiguous (batch, heads, seqlen, head_dim).
+    bhsd,
+    /// Each contiguous (batch, seqlen, heads, head_dim).
+    bshd,
+    /// Q, K and V are slices of one (batch, seqlen, 3, heads, head_dim), and dQ, dK and dV of
+    /// another; O and dO are (batch, seqlen, heads, head_dim). Needs seqlen_q == seqlen_kv.
+    packed_qkv,
+};
+
+const char* to_string(Layout layout) noexcept;
+/// The layout of that name; throws `invalid_argument` with the names there are.
+Layout layout_by_name(std::string_view name);
+
+/// Device memory between two canaries: 4096 bytes of a pattern before its first byte and after its
+/// last.
+class GuardedBuffer {
+  public:
+    GuardedBuffer() = default;
+    GuardedBuffer(const Gpu& gpu, std::size_t bytes);
+
+    void* data() const noexcept { return buffer_.as<std::byte>() + guard_bytes; }
+    std::size_t bytes() const noexcept { return bytes_; }
+    /// Waits until the bytes are in device memory, whatever the stream.
+    void upload(std::span<const std::byte> host, std::size_t offset = 0);
+    /// Everything enqueued on the GPU's stream is waited for first.
+    void download(std::span<std::byte> host, std::size_t offset = 0) const;
+    /// Sets every byte to 0xff, a NaN in bf16, fp16 and fp32, in the GPU's stream.
+    void poison() const;
+    /// Both canaries are as they were made. Waits as `download` does.
+    bool intact() const;
+
+  private:
+    static constexpr std::size_t guard_bytes = 4096;
+
+    const Gpu* gpu_ = nullptr;
+    DeviceBuffer buffer_;
+    std::size_t bytes_ = 0;
+};
+
+/// dQ, dK and dV, contiguous (batch, heads, seqlen, head_dim).
+template <typename T>
+struct Gradients {
+    std::vector<T> d_q, d_k, d_v;
+
+    bool operator==(const Gradients&) const = default;
+};
+
+/// The tensors of one problem on a GPU, and a workspace. All work is enqueued on the GPU's stream.
+///
+///     SupportKernels kernels(gpu);
+///     ProblemData data(kernels, problem, Layout::bshd);
+///     data.randomise(seed);
+///     data.run(*plan);
+///     gpu.synchronise();
+class ProblemData {
+  public:
+    enum class Operand { q, k, v, o, d_o, d_q, d_k, d_v };
+
+    /// Allocates everything but the workspace, outputs poisoned.
+    ProblemData(SupportKernels& kernels, const AttentionProblem& problem,
+                Layout layout = Layout::bhsd);
+
+    const AttentionProblem& problem() const noexcept { return problem_; }
+    Layout layout() const noexcept { return layout_; }
+
+    /// Q, K, V and dO of N(0, scale²), then `compute_forward`.
+    void randomise(std::uint64_t seed, float scale = 1);
+    /// Q, K, V and dO from the host, contiguous (batch, heads, seqlen, head_dim). O and LSE are to
+    /// be computed or set after.
+    void set_inputs(const verification::InputTensors& inputs);
+    /// O, contiguous (batch, heads, seqlen_q, head_dim), and LSE, (batch, heads, seqlen_q).
+    void set_forward(std::span<const std::uint16_t> o, std::span<const float> lse);
+    /// O, rounded to the problem's type, and LSE by the fp32 reference.
+    void compute_forward();
+
+    /// One tensor's elements in the order of memory. Not for slices of a packed tensor.
+    void upload(Operand operand, std::span<const std::byte> bytes);
+    std::vector<std::byte> download(Operand operand) const;
+    void upload_lse(std::span<const float> lse);
+    std::vector<float> download_lse() const;
+
+    TensorView view(Operand operand) const noexcept;
+    BackwardTensors tensors() const noexcept;
+
+    /// Makes the workspace exactly so large, if it is not, and returns it. Its content is kept.
+    void* workspace(std::size_t bytes);
+    /// NaN in the outputs and the workspace, wherever a kernel fails to write.
+    void poison();
+    /// Runs the plan on the GPU's stream, with a workspace of the plan's size.
+    void run(const BackwardPlan& plan);
+
+    /// The first buffer whose canary was overwritten, or nothing.
+    std::optional<std::string> damaged_canary() const;
+
+    /// What the outputs hold, as bits of the problem's type.
+    Gradients<std::uint16_t> gradients() const;
+    /// The gradients that the fp32 reference kernels compute from the same rounded inputs.
+    Gradients<float> reference_gradients();
+
+  private:
+    /// Inputs and outputs lie in storages; with a packed layout several in one.
+    struct Storage {
+        std::string name;
+        GuardedBuffer buffer;
+        bool output = false;
+    };
+    struct Place {
+        std::size_t storage = 0;
+        std::int64_t offset = 0;
+        std::array<std::int64_t, 3> strides{};
+        std::int64_t seqlen = 0;
+    };
+
+    void add_storage(std::string name, std::int64_t elements, bool output);
+    const Place& place(Operand operand) const noexcept {
+        return places_[static_cast<std::size_t>(operand)];
+    }
+    std::size_t elements(const Place& place) const noexcept;
+
+    void scatter(Operand operand, std::span<const std::uint16_t> bits);
+    std::vector<std::uint16_t> gather(Operand operand) const;
+
+    SupportKernels& kernels_;
+    AttentionProblem problem_;
+    Layout layout_;
+    std::vector<Storage> storages_;
+    std::array<Place, 8> places_;
+    GuardedBuffer lse_;
+    GuardedBuffer workspace_;
+};
+
+}  // namespace backlight::tool

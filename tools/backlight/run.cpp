@@ -1,0 +1,198 @@
+#include "run.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "backlight/error.hpp"
+#include "verification/safetensors.hpp"
+
+namespace backlight::tool {
+
+namespace {
+
+using verification::SafeTensor;
+using verification::SafetensorsFile;
+using Operand = ProblemData::Operand;
+
+constexpr std::string_view bf16_name = "BF16";
+constexpr std::string_view fp16_name = "F16";
+
+[[noreturn]] void refuse(const std::string& file, const std::string& what) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", file, what));
+}
+
+const SafeTensor& required(const SafetensorsFile& file, const std::string& path,
+                           const std::string& name) {
+    const auto found = file.tensors.find(name);
+    if (found == file.tensors.end()) {
+        std::vector<std::string_view> names;
+        for (const auto& [present, tensor] : file.tensors) {
+            names.push_back(present);
+        }
+        refuse(path, fmt::format("there is no tensor \"{}\": q, k, v and do are needed; the file "
+                                 "has [{}]",
+                                 name, fmt::join(names, ", ")));
+    }
+    return found->second;
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+    return fmt::format("({})", fmt::join(shape, ", "));
+}
+
+/// Extents of a tensor in the problem's order, whatever the layout.
+struct Extents {
+    std::int64_t batch, heads, seqlen, head_dim;
+};
+
+Extents extents(const SafeTensor& tensor, Layout layout, const std::string& path,
+                const std::string& name) {
+    const std::vector<std::int64_t>& shape = tensor.shape;
+    if (shape.size() != 4) {
+        refuse(path, fmt::format("{} has shape {}: it must have four dimensions, {}", name,
+                                 shape_text(shape),
+                                 layout == Layout::bhsd ? "(batch, heads, seqlen, head_dim)"
+                                                        : "(batch, seqlen, heads, head_dim)"));
+    }
+    return layout == Layout::bhsd ? Extents{shape[0], shape[1], shape[2], shape[3]}
+                                  : Extents{shape[0], shape[2], shape[1], shape[3]};
+}
+
+void require_same_shape(const SafeTensor& tensor, const std::string& name,
+                        const std::vector<std::int64_t>& shape, const std::string& like,
+                        const std::string& path) {
+    if (tensor.shape != shape) {
+        refuse(path, fmt::format("{} has shape {}: it must have {}, {}", name,
+                                 shape_text(tensor.shape), shape_text(shape), like));
+    }
+}
+
+void require_dtype(const SafeTensor& tensor, const std::string& name, std::string_view dtype,
+                   const std::string& path) {
+    if (tensor.dtype != dtype) {
+        refuse(path, fmt::format("{} is {}: it must be {}{}", name, tensor.dtype, dtype,
+                                 dtype == "F32" ? "" : ", like q"));
+    }
+}
+
+DataType data_type(const SafeTensor& q, const std::string& path) {
+    if (q.dtype == bf16_name) {
+        return DataType::bf16;
+    }
+    if (q.dtype == fp16_name) {
+        return DataType::fp16;
+    }
+    refuse(path, fmt::format("q is {}: it must be BF16 or F16", q.dtype));
+}
+
+/// The problem that the file's tensors state, checked against each other. What the library itself
+/// refuses is left to it.
+AttentionProblem problem_of(const SafetensorsFile& file, const RunOptions& options) {
+    const std::string& path = options.in;
+    const SafeTensor& q = required(file, path, "q");
+    const SafeTensor& k = required(file, path, "k");
+    const SafeTensor& v = required(file, path, "v");
+    const SafeTensor& d_o = required(file, path, "do");
+    const DataType dtype = data_type(q, path);
+    for (const auto& [name, tensor] :
+         {std::pair{"k", &k}, std::pair{"v", &v}, std::pair{"do", &d_o}}) {
+        require_dtype(*tensor, name, q.dtype, path);
+    }
+    const Extents queries = extents(q, options.layout, path, "q");
+    const Extents keys = extents(k, options.layout, path, "k");
+    if (keys.batch != queries.batch || keys.heads != queries.heads ||
+        keys.head_dim != queries.head_dim) {
+        refuse(path,
+               fmt::format("k has shape {} and q has {}: batch, heads and head_dim must be "
+                           "equal (layout {})",
+                           shape_text(k.shape), shape_text(q.shape), to_string(options.layout)));
+    }
+    require_same_shape(v, "v", k.shape, "the shape of k", path);
+    require_same_shape(d_o, "do", q.shape, "the shape of q", path);
+    return {.batch = queries.batch,
+            .heads = queries.heads,
+            .seqlen_q = queries.seqlen,
+            .seqlen_kv = keys.seqlen,
+            .head_dim = queries.head_dim,
+            .causal = options.causal,
+            .dtype = dtype,
+            .softmax_scale = options.softmax_scale};
+}
+
+/// O and LSE from the file, or computed where the file has neither.
+void provide_forward(const SafetensorsFile& file, const RunOptions& options, ProblemData& data) {
+    const bool has_o = file.tensors.contains("o");
+    const bool has_lse = file.tensors.contains("lse");
+    if (has_o != has_lse) {
+        refuse(options.in,
+               fmt::format("there is {} but no {}: give both o and lse, or neither (then "
+                           "both are computed)",
+                           has_o ? "o" : "lse", has_o ? "lse" : "o"));
+    }
+    if (!has_o) {
+        data.compute_forward();
+        return;
+    }
+    const AttentionProblem& problem = data.problem();
+    const SafeTensor& q = file.tensors.at("q");
+    const SafeTensor& o = file.tensors.at("o");
+    const SafeTensor& lse = file.tensors.at("lse");
+    require_dtype(o, "o", q.dtype, options.in);
+    require_same_shape(o, "o", q.shape, "the shape of q", options.in);
+    require_dtype(lse, "lse", "F32", options.in);
+    require_same_shape(lse, "lse", {problem.batch, problem.heads, problem.seqlen_q},
+                       "(batch, heads, seqlen_q)", options.in);
+    std::vector<float> values(lse.data.size() / sizeof(float));
+    std::memcpy(values.data(), lse.data.data(), lse.data.size());
+    data.upload(Operand::o, o.data);
+    data.upload_lse(values);
+}
+
+}  // namespace
+
+int run_file(const RunOptions& options) {
+    if (options.layout == Layout::packed_qkv) {
+        throw Error(ErrorCode::invalid_argument,
+                    "layout is packed_qkv: a file has q, k and v apart, so it must be bhsd or "
+                    "bshd");
+    }
+    const SafetensorsFile file = verification::read_safetensors(options.in);
+    const AttentionProblem problem = problem_of(file, options);
+
+    RuntimeOptions runtime_options;
+    runtime_options.device = options.device;
+    Gpu gpu(runtime_options);
+    // Before anything is allocated: the plan refuses what no kernel takes.
+    const auto plan = options.kernel.empty()
+                          ? gpu.runtime().backward(problem)
+                          : gpu.runtime().backward(problem, kernel_preset(options.kernel));
+    SupportKernels kernels(gpu);
+    ProblemData data(kernels, problem, options.layout);
+    data.upload(Operand::q, file.tensors.at("q").data);
+    data.upload(Operand::k, file.tensors.at("k").data);
+    data.upload(Operand::v, file.tensors.at("v").data);
+    data.upload(Operand::d_o, file.tensors.at("do").data);
+    provide_forward(file, options, data);
+    data.run(*plan);
+    gpu.synchronise();
+
+    SafetensorsFile gradients;
+    const auto keep = [&](const char* name, Operand operand, const SafeTensor& like) {
+        gradients.tensors[name] = {
+            .dtype = like.dtype, .shape = like.shape, .data = data.download(operand)};
+    };
+    keep("dq", Operand::d_q, file.tensors.at("q"));
+    keep("dk", Operand::d_k, file.tensors.at("k"));
+    keep("dv", Operand::d_v, file.tensors.at("v"));
+    verification::write_safetensors(options.out, gradients);
+    fmt::print("{}: dq, dk, dv of {} on {}\n", options.out, to_string(problem),
+               gpu.runtime().device_name());
+    return 0;
+}
+
+}  // namespace backlight::tool

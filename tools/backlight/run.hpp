@@ -1,0 +1,29 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "problem_data.hpp"
+
+namespace backlight::tool {
+
+struct RunOptions {
+    /// CUDA device ordinal.
+    int device = 0;
+    /// safetensors files.
+    std::string in;
+    std::string out;
+    /// A preset; empty: the device's default.
+    std::string kernel;
+    bool causal = false;
+    std::optional<float> softmax_scale;
+    /// Order of the dimensions in the files: bhsd or bshd.
+    Layout layout = Layout::bhsd;
+};
+
+/// Reads q, k, v, do and, if there, o and lse (both or neither), runs the backward and writes dq,
+/// dk and dv in the same type and layout. lse is F32 (batch, heads, seqlen_q), natural logarithm.
+/// Returns 0; throws Error, which names the tensor, its value and the rule.
+int run_file(const RunOptions& options);
+
+}  // namespace backlight::tool
