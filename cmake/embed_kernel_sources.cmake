@@ -11,9 +11,12 @@ list(SORT names)
 set(entries "")
 foreach(name IN LISTS names)
     file(READ "${SOURCE_DIR}/${name}" text)
-    # Compilers turn CR LF within a raw literal into LF: it would not arrive byte for byte.
+    # CMake reads CR LF as LF, and compilers do so too within a raw literal: what would not arrive
+    # byte for byte is refused.
+    file(SIZE "${SOURCE_DIR}/${name}" size)
+    string(LENGTH "${text}" length)
     string(FIND "${text}" "\r" carriage_return)
-    if(NOT carriage_return EQUAL -1)
+    if(NOT length EQUAL size OR NOT carriage_return EQUAL -1)
         message(FATAL_ERROR "kernel source ${name}: lines must end with LF, without CR")
     endif()
     # A delimiter that the text does not hold keeps the literal valid for any content.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 
 #include "backlight/error.hpp"
 #include "device/shared_library.hpp"
@@ -159,6 +160,13 @@ Nvrtc::Nvrtc(const std::string& path) {
                     fmt::format("NVRTC {} is version {}: it must be {}.{} or newer", path_,
                                 version_, oldest_major, oldest_minor));
     }
+    // NVRTC opens this one by its bare name at the first compilation, and the loader may not look
+    // beside NVRTC (the Python wheels name no run path): opened once by its path, it is found.
+    const std::vector<std::string> builtins = {
+        fmt::format("{}/libnvrtc-builtins.so.{}.{}",
+                    std::filesystem::path(path_).parent_path().string(), major_, minor_)};
+    const device::SharedLibrary opened_for_nvrtc(builtins);
+
     // NVRTC tells its build nowhere else.
     const std::string with_build = version_in(
         compile_to_ptx({.name = "version_probe.cu", .source = "", .headers = {}, .options = {}}));
