@@ -325,6 +325,11 @@ BACKLIGHT_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute at
     return outcome_locked("cuDeviceGetAttribute");
 }
 
+BACKLIGHT_EXPORT CUresult cuDeviceGetPCIBusId(char* text, int size, CUdevice device) {
+    std::snprintf(text, static_cast<std::size_t>(size), "0000:%02x:00.0", device + 1);
+    return outcome("cuDeviceGetPCIBusId");
+}
+
 BACKLIGHT_EXPORT CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice) {
     *bytes = std::size_t{1} << 36;
     return outcome("cuDeviceTotalMem_v2");

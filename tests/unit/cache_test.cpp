@@ -153,7 +153,8 @@ TEST_CASE("two different lists of fields never give the same key") {
         {{"c", "d"}, {"a", "b"}},
         {{"a", "b=1:c"}, {"c", "d"}},
         {{"a", "b"}, {"a", "b"}},
-        // A value that looks like the framing of a field that follows.
+        // Values that look like a field that follows, with its own length and without.
+        {{"a", "b\n1:c=d"}},
         {{"a", "b\n1:c=1:d"}},
         {{"a", std::string("b\0", 2)}},
         {{"a", std::string("b\0\0", 3)}},
@@ -286,6 +287,27 @@ TEST_CASE("an entry cut short at any length, or grown, is removed as a miss") {
         CHECK_FALSE(cache.load(some_key()));
         CHECK(fixture.warnings().size() == 1);
         CHECK_FALSE(fs::exists(path));
+    }
+}
+
+TEST_CASE("an entry whose lengths do not fit its size is a miss even where its checksum is right") {
+    CacheFixture fixture;
+    DiskCache writer(fixture.directory(), fixture.sink());
+    REQUIRE(writer.store(some_key(), some_entry()));
+    const fs::path path = writer.path_of(some_key());
+    const std::string whole = read_file(path);
+    const std::string content = whole.substr(0, whole.size() - digest_of("").size());
+    REQUIRE(whole == content + digest_of(content));
+    std::string huge_length = content;
+    huge_length.replace(8, 8, 8, '\xff');
+    for (const std::string& changed :
+         {content + 'x', content.substr(0, content.size() - 1), huge_length}) {
+        write_file(path, changed + digest_of(changed));
+        DiskCache cache(fixture.directory(), fixture.sink());
+        CHECK_FALSE(cache.load(some_key()));
+        const auto warnings = fixture.warnings();
+        REQUIRE(warnings.size() == 1);
+        CHECK(contains(warnings[0], "lengths"));
     }
 }
 

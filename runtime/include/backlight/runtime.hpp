@@ -73,12 +73,12 @@ struct RuntimeOptions {
     /// CUDA device ordinal.
     int device = 0;
     /// libcuda.so.1 (`BACKLIGHT_DRIVER_PATH`).
-    std::string driver_path;
+    std::string driver_path = {};
     /// libnvrtc (`BACKLIGHT_NVRTC_PATH`).
-    std::string nvrtc_path;
+    std::string nvrtc_path = {};
     /// Directory of the cubin cache (`BACKLIGHT_CACHE_PATH`, else $XDG_CACHE_HOME/backlight, else
     /// ~/.cache/backlight).
-    std::filesystem::path cache_directory;
+    std::filesystem::path cache_directory = {};
     /// Keep cubins in memory only.
     bool disable_disk_cache = false;
 };
@@ -103,7 +103,7 @@ struct RuntimeCounters {
 class Runtime {
   public:
     /// Throws `driver_not_found`, `device_not_found` or `unsupported_device`. NVRTC is opened when
-    /// the first kernel must be compiled.
+    /// the first plan is made: its version is part of what a cached kernel is found by.
     explicit Runtime(const RuntimeOptions& options = {});
     ~Runtime();
     Runtime(Runtime&&) noexcept;

@@ -37,6 +37,11 @@ KernelPlan mma_kernel(const AttentionProblem& problem, const TileConfig& config,
 kernel::MmaArguments mma_arguments(const AttentionProblem& problem, const BackwardTensors& tensors,
                                    const WorkspaceLayout& layout, void* workspace) noexcept;
 
+/// The tensor map of one of its operands (Q, dO: seqlen_q rows in tiles of block_q; K, V: seqlen_kv
+/// rows in tiles of block_kv).
+tensor_map::Request tile_map_request(const AttentionProblem& problem, const ConstTensorView& view,
+                                     std::int64_t seqlen, int tile_rows) noexcept;
+
 /// attention_backward_convert.cu
 KernelPlan convert_kernel(const AttentionProblem& problem, const TileConfig& config,
                           const device::Target& target);

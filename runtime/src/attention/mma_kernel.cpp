@@ -55,4 +55,22 @@ kernel::MmaArguments mma_arguments(const AttentionProblem& problem, const Backwa
     return arguments;
 }
 
+tensor_map::Request tile_map_request(const AttentionProblem& problem, const ConstTensorView& view,
+                                     std::int64_t seqlen, int tile_rows) noexcept {
+    // A stride over a single index is never used, but must still obey TMA's rules.
+    const auto stride = [&](std::int64_t extent, std::int64_t given) {
+        return extent == 1 ? problem.head_dim : given;
+    };
+    constexpr std::int64_t panel_columns = 64;  // 128 bytes, the widest swizzle
+    return {
+        .address = view.data,
+        .fp16 = problem.dtype == DataType::fp16,
+        .extents = {problem.head_dim, seqlen, problem.heads, problem.batch},
+        .strides = {stride(seqlen, view.stride_seqlen), stride(problem.heads, view.stride_head),
+                    stride(problem.batch, view.stride_batch)},
+        .box = {panel_columns, tile_rows, 1, 1},
+        .swizzle = tensor_map::Swizzle::bytes_128,
+    };
+}
+
 }  // namespace backlight::attention

@@ -41,20 +41,7 @@ void ChainPlan::tensor_map(const char* operand, const ConstTensorView& view, std
     if (maps_.find(key, map)) {
         return;
     }
-    // A stride over a single index is never used, but must still obey TMA's rules.
-    const auto stride = [&](std::int64_t extent, std::int64_t given) {
-        return extent == 1 ? problem_.head_dim : given;
-    };
-    constexpr std::int64_t panel_columns = 64;  // 128 bytes, the widest swizzle
-    const tensor_map::Request request{
-        .address = view.data,
-        .fp16 = problem_.dtype == DataType::fp16,
-        .extents = {problem_.head_dim, seqlen, problem_.heads, problem_.batch},
-        .strides = {stride(seqlen, view.stride_seqlen), stride(problem_.heads, view.stride_head),
-                    stride(problem_.batch, view.stride_batch)},
-        .box = {panel_columns, rows, 1, 1},
-        .swizzle = tensor_map::Swizzle::bytes_128,
-    };
+    const tensor_map::Request request = tile_map_request(problem_, view, seqlen, rows);
     tensor_map::check(request, operand);
     device_->encode(request, map);
     counters_->tensor_maps_encoded.fetch_add(1, std::memory_order_relaxed);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -195,8 +196,8 @@ void require_no_self_overlap(std::string_view name, Dimensions dimensions, std::
             std::swap(dimensions[j], dimensions[j - 1]);
         }
     }
-    // Each stride steps over all that the smaller strides reach: the sums cannot overflow, since
-    // 2^31 steps of less than 2^39 elements stay below 2^63 / 3 only if checked one at a time.
+    // Each stride must step over all that the smaller ones reach. In 128 bits: 2^31 steps of 2^39
+    // elements, three times over, do not fit 64.
     __int128 reach = head_dim - 1;
     for (const Dimension& dimension : dimensions) {
         if (dimension.extent == 1) {

@@ -13,7 +13,8 @@ struct WorkspaceLayout {
     static constexpr std::size_t alignment = 256;
 
     explicit WorkspaceLayout(const AttentionProblem& problem) noexcept {
-        const auto rows = static_cast<std::size_t>(problem.batch * problem.heads) *
+        const auto rows = static_cast<std::size_t>(problem.batch) *
+                          static_cast<std::size_t>(problem.heads) *
                           static_cast<std::size_t>(problem.seqlen_q);
         const std::size_t statistics = rows * sizeof(kernel::RowStatistics);
         d_q_accumulator_offset = (statistics + alignment - 1) / alignment * alignment;

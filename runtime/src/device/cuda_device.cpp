@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "backlight/error.hpp"
 #include "logging.hpp"
@@ -64,7 +66,7 @@ class CudaKernel final : public Kernel {
   public:
     CudaKernel(std::shared_ptr<const DriverApi> driver, std::span<const std::byte> cubin,
                const char* entry)
-        : library_(std::move(driver), cubin) {
+        : library_(std::move(driver), cubin), entry_(entry) {
         library_.driver().check(
             library_.driver().cuLibraryGetKernel(&kernel_, library_.handle(), entry),
             fmt::format("find the kernel {} in its cubin", entry));
@@ -98,14 +100,15 @@ class CudaKernel final : public Kernel {
             &config, reinterpret_cast<CUfunction>(kernel_), parameters.data(), nullptr);
         if (result != CUDA_SUCCESS) {
             driver.check(result,
-                         fmt::format("launch a kernel ({} blocks of {} threads, {} bytes of shared "
+                         fmt::format("launch {} ({} blocks of {} threads, {} bytes of shared "
                                      "memory)",
-                                     shape.blocks, shape.threads, shape.dynamic_shared_bytes));
+                                     entry_, shape.blocks, shape.threads, shape.dynamic_shared_bytes));
         }
     }
 
   private:
     Library library_;
+    std::string entry_;
     CUkernel kernel_ = nullptr;
 };
 

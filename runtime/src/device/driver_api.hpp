@@ -26,6 +26,7 @@ namespace backlight::device {
     X(cuDeviceGet, "cuDeviceGet")                                 \
     X(cuDeviceGetName, "cuDeviceGetName")                         \
     X(cuDeviceGetAttribute, "cuDeviceGetAttribute")               \
+    X(cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId")                 \
     X(cuDeviceTotalMem, "cuDeviceTotalMem_v2")                    \
     X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain")       \
     X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2")  \
