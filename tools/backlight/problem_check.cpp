@@ -54,12 +54,12 @@ std::array<Tolerance, 3> tolerances(const CheckedProblem& checked) {
         }
         tolerance.worst_row = 4 * tolerance.relative_l2;
     } else {
-        tolerance.relative_l2 *= 4;
+        tolerance.relative_l2 *= 2;
         tolerance.worst_row = 10 * tolerance.relative_l2;
     }
     Tolerance vanishing = tolerance;
     if (checked.inputs == InputKind::equal_rows || checked.inputs == InputKind::dominant_key) {
-        vanishing = {.relative_l2 = 1e-4, .worst_row = 1e-3, .minimum_rms = 1};
+        vanishing = {.relative_l2 = 1e-5, .worst_row = 1e-4, .minimum_rms = 1};
     }
     std::array<Tolerance, 3> all = {vanishing, vanishing, tolerance};
     all[0].between_runs = all[0].relative_l2 / 4;

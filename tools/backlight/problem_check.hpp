@@ -70,11 +70,11 @@ struct ProblemReport {
 /// - N(0, 1) inputs: relative L2 of 5e-3 in bf16 and 1e-3 in fp16, about twice what rounding P, dS
 ///   and the results to the type costs; 3e-3 in bf16 from 512 queries on. A row may be four times
 ///   as far off.
-/// - Other inputs: four times that, since they make terms cancel that were rounded before (the keys
-///   of low_lse have a common part that dQ must lose); a row ten times further.
+/// - Other inputs: twice that, since they make terms cancel that were rounded before (the keys of
+///   low_lse have a common part that dQ must lose); a row ten times further.
 /// - dQ and dK that vanish mathematically (equal_rows and dominant_key, where O equals the one V
 ///   that counts) are judged against the terms that cancel, of about softmax_scale · √head_dim ·
-///   |K| ≈ 1: 1e-4 of these, and ten times that for a row.
+///   |K| ≈ 1: 1e-5 of these, and ten times that for a row. Only fp32's own rounding remains there.
 /// - dQ is summed by atomics: two runs may differ by a quarter of the tolerance. dK and dV may not.
 std::array<Tolerance, 3> tolerances(const CheckedProblem& problem);
 

@@ -70,7 +70,6 @@ void GuardedBuffer::upload(std::span<const std::byte> host, std::size_t offset) 
     // Work on a non-blocking stream neither waits for the copy nor is waited for by it.
     gpu_->synchronise();
     buffer_.upload(host, guard_bytes + offset);
-    gpu_->driver().check(gpu_->driver().cuCtxSynchronize(), "wait for a copy to device memory");
 }
 
 void GuardedBuffer::download(std::span<std::byte> host, std::size_t offset) const {

@@ -68,8 +68,12 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 }
 
 void DeviceBuffer::upload(std::span<const std::byte> host, std::size_t offset) {
-    gpu_->driver().check(gpu_->driver().cuMemcpyHtoD(address_ + offset, host.data(), host.size()),
-                         "copy to device memory");
+    const device::DriverApi& driver = gpu_->driver();
+    driver.check(driver.cuMemcpyHtoD(address_ + offset, host.data(), host.size()),
+                 "copy to device memory");
+    // The copy of pageable memory may still be under way, and a non-blocking stream does not wait
+    // for it.
+    driver.check(driver.cuCtxSynchronize(), "wait for a copy to device memory");
 }
 
 void DeviceBuffer::download(std::span<std::byte> host, std::size_t offset) const {

@@ -13,7 +13,7 @@
 namespace backlight::verification {
 namespace {
 
-constexpr double row_norm_floor = 1e-3;
+constexpr double row_norm_floor = 1e-2;
 
 RowIndex row_index(const TensorShape& shape, std::size_t row) {
     const auto index = static_cast<std::int64_t>(row);

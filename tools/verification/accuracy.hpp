@@ -37,7 +37,7 @@ struct Accuracy {
     /// ‖actual − reference‖₂ / ‖reference‖₂ of the whole tensor. 0 when both are zero, infinite
     /// when only the reference is, or when `finite` is false: any tolerance refuses those.
     double relative_l2 = 0;
-    /// The largest such error of one (batch, head) row. A row shorter than a thousandth of the
+    /// The largest such error of one (batch, head) row. A row shorter than a hundredth of the
     /// tensor's root-mean-square row norm is divided by that floor instead of its own norm: a
     /// gradient row that cancels to almost nothing carries the rounding of the terms that
     /// cancelled.

@@ -242,9 +242,10 @@ void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
         require_no_self_overlap(tensor.name, extents, problem.head_dim);
         const auto require_own_memory = [&](std::string_view other, const void* data) {
             if (data == tensor.view.data) {
-                refuse(fmt::format("{}.data and {}.data are both {}: an output needs memory of its "
-                                   "own",
-                                   tensor.name, other, data));
+                refuse(
+                    fmt::format("{}.data and {}.data are both {}: an output needs memory of its "
+                                "own",
+                                tensor.name, other, data));
             }
         };
         for (std::size_t j = 0; j < i; ++j) {

@@ -99,10 +99,11 @@ class CudaKernel final : public Kernel {
         const CUresult result = driver.cuLaunchKernelEx(
             &config, reinterpret_cast<CUfunction>(kernel_), parameters.data(), nullptr);
         if (result != CUDA_SUCCESS) {
-            driver.check(result,
-                         fmt::format("launch {} ({} blocks of {} threads, {} bytes of shared "
-                                     "memory)",
-                                     entry_, shape.blocks, shape.threads, shape.dynamic_shared_bytes));
+            driver.check(
+                result,
+                fmt::format("launch {} ({} blocks of {} threads, {} bytes of shared "
+                            "memory)",
+                            entry_, shape.blocks, shape.threads, shape.dynamic_shared_bytes));
         }
     }
 

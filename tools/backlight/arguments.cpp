@@ -1,0 +1,100 @@
+#include "arguments.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <limits>
+#include <optional>
+
+#include "backlight/error.hpp"
+
+namespace backlight::tool {
+
+namespace {
+
+/// Exactly four positive whole numbers between separators.
+std::optional<std::array<std::int64_t, 4>> four_numbers(std::string_view text, char separator) {
+    std::array<std::int64_t, 4> numbers{};
+    const char* at = text.data();
+    const char* const end = text.data() + text.size();
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+        if (i > 0) {
+            if (at == end || *at != separator) {
+                return std::nullopt;
+            }
+            ++at;
+        }
+        const auto [next, failure] = std::from_chars(at, end, numbers[i]);
+        if (failure != std::errc{} || numbers[i] < 1) {
+            return std::nullopt;
+        }
+        at = next;
+    }
+    return at == end ? std::optional(numbers) : std::nullopt;
+}
+
+}  // namespace
+
+Shape parse_shape(std::string_view text) {
+    const auto numbers = four_numbers(text, '_');
+    if (!numbers) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("shape is '{}': it must be four positive whole numbers, "
+                                "batch_heads_seqlen_headdim, for example 8_16_4096_128",
+                                text));
+    }
+    return {(*numbers)[0], (*numbers)[1], (*numbers)[2], (*numbers)[3]};
+}
+
+TileConfig parse_tile(std::string_view text) {
+    const auto numbers = four_numbers(text, ',');
+    bool fits = numbers.has_value();
+    if (numbers) {
+        for (const std::int64_t number : *numbers) {
+            fits = fits && number <= std::numeric_limits<int>::max();
+        }
+    }
+    if (!fits) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("tile is '{}': it must be four positive whole numbers, "
+                                "block_q,block_kv,warps,stages, for example 32,64,8,2",
+                                text));
+    }
+    return {.block_q = static_cast<int>((*numbers)[0]),
+            .block_kv = static_cast<int>((*numbers)[1]),
+            .warps = static_cast<int>((*numbers)[2]),
+            .stages = static_cast<int>((*numbers)[3])};
+}
+
+DataType parse_dtype(std::string_view text) {
+    for (const DataType type : {DataType::bf16, DataType::fp16}) {
+        if (text == to_string(type)) {
+            return type;
+        }
+    }
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("dtype is '{}': it must be bf16 or fp16", text));
+}
+
+std::vector<NamedConfig> named_configs(const std::vector<std::string>& presets,
+                                       const std::vector<std::string>& tiles) {
+    std::vector<NamedConfig> configs;
+    if (presets.empty() && tiles.empty()) {
+        for (const KernelPreset& preset : kernel_presets()) {
+            configs.push_back({std::string(preset.name), preset.config});
+        }
+    }
+    for (const std::string& preset : presets) {
+        configs.push_back({preset, kernel_preset(preset)});
+    }
+    for (const std::string& tile : tiles) {
+        const TileConfig config = parse_tile(tile);
+        configs.push_back({fmt::format("tile_{}_{}_{}_{}", config.block_q, config.block_kv,
+                                       config.warps, config.stages),
+                           config});
+    }
+    return configs;
+}
+
+}  // namespace backlight::tool

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backlight/problem.hpp"
+#include "backlight/tile_config.hpp"
+
+namespace backlight::tool {
+
+/// Batch, heads, sequence length (of queries and of keys) and head dimension.
+struct Shape {
+    std::int64_t batch = 0;
+    std::int64_t heads = 0;
+    std::int64_t seqlen = 0;
+    std::int64_t head_dim = 0;
+
+    bool operator==(const Shape&) const = default;
+};
+
+/// "8_16_4096_128". Throws `invalid_argument` with the text and the rule, as all of these do.
+Shape parse_shape(std::string_view text);
+
+/// "block_q,block_kv,warps,stages", for example "32,64,8,2". Whether the geometry takes it is for
+/// the library to say.
+TileConfig parse_tile(std::string_view text);
+
+DataType parse_dtype(std::string_view text);
+
+/// A configuration under the name that reports give it: a preset's, or "tile_32_64_8_2".
+struct NamedConfig {
+    std::string name;
+    TileConfig config;
+};
+
+/// Presets by name, then tiles; every preset where both are empty.
+std::vector<NamedConfig> named_configs(const std::vector<std::string>& presets,
+                                       const std::vector<std::string>& tiles);
+
+}  // namespace backlight::tool

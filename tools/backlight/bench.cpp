@@ -1,0 +1,272 @@
+#include "bench.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <ctime>
+#include <memory>
+
+#include "arguments.hpp"
+#include "attention/kernels.hpp"
+#include "backlight/error.hpp"
+#include "bench_report.hpp"
+#include "json_file.hpp"
+#include "matmul_peak.hpp"
+#include "runtime_implementation.hpp"
+#include "version.hpp"
+
+namespace backlight::tool {
+
+namespace {
+
+std::vector<AttentionProblem> problems_of(const BenchOptions& options) {
+    std::vector<Shape> shapes;
+    for (const std::string& text : options.shapes) {
+        shapes.push_back(parse_shape(text));
+    }
+    if (shapes.empty()) {
+        shapes.push_back({.batch = 8, .heads = 16, .seqlen = 4096, .head_dim = 128});
+    }
+    std::vector<AttentionProblem> problems;
+    for (const Shape& shape : shapes) {
+        for (const bool causal : {true, false}) {
+            if (causal ? options.causal : options.full) {
+                problems.push_back({.batch = shape.batch,
+                                    .heads = shape.heads,
+                                    .seqlen_q = shape.seqlen,
+                                    .seqlen_kv = shape.seqlen,
+                                    .head_dim = shape.head_dim,
+                                    .causal = causal,
+                                    .dtype = options.dtype});
+            }
+        }
+    }
+    return problems;
+}
+
+std::vector<NamedConfig> configs_of(const BenchOptions& options) {
+    std::vector<NamedConfig> configs = named_configs(options.kernels, options.tiles);
+    for (NamedConfig& named : configs) {
+        named.config.programmatic_dependent_launch = options.programmatic_dependent_launch;
+        if (options.bake_seqlen) {
+            named.config.sequence_lengths = SequenceLengths::compile_time;
+        }
+    }
+    return configs;
+}
+
+void check_numbers(const BenchOptions& options) {
+    if (options.repeats < 1) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("repeats is {}: it must be 1 or more", options.repeats));
+    }
+    const auto check_peak = [](const char* name, std::optional<double> peak) {
+        if (peak && !(*peak > 0)) {
+            throw Error(ErrorCode::invalid_argument,
+                        fmt::format("{} is {}: it must be above 0", name, *peak));
+        }
+    };
+    check_peak("peak-tflops", options.peak_tflops);
+    check_peak("peak-bandwidth", options.peak_bandwidth);
+}
+
+Environment environment_of(Gpu& gpu, const Nvml& nvml) {
+    const device::DeviceProperties& properties = gpu.device().properties();
+    Environment environment{
+        .gpu = properties.name,
+        .target = properties.target.name,
+        .multiprocessors = properties.multiprocessors,
+        .memory_bytes = properties.memory_bytes,
+        .l2_bytes = properties.l2_bytes,
+        .highest_sm_clock_mhz = nvml.highest_sm_clock_mhz(),
+        .memory_clock_mhz = nvml.memory_clock_mhz(),
+        .power_limit_watts = nvml.power_limit_watts(),
+        .driver_version = nvml.driver_version(),
+        .version = std::string(version()),
+        .git_revision = std::string(git_revision()),
+        .date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))};
+    int cuda = 0;
+    gpu.driver().check(gpu.driver().cuDriverGetVersion(&cuda), "read its version");
+    environment.cuda_version = fmt::format("{}.{}", cuda / 1000, cuda % 1000 / 10);
+    environment.nvrtc_version = gpu.runtime().implementation().store().nvrtc().version();
+    return environment;
+}
+
+/// "H200 (sm_90a), driver …": the heading of the tables.
+std::string heading(const BenchReport& report) {
+    const Environment& environment = report.environment;
+    std::string text = fmt::format(
+        "{} ({}), driver {}, CUDA {}, NVRTC {}, backlight {} ({})\n", environment.gpu,
+        environment.target, environment.driver_version.empty() ? "?" : environment.driver_version,
+        environment.cuda_version, environment.nvrtc_version, environment.version,
+        environment.git_revision);
+    text += fmt::format(
+        "Whole backward (delta, main, convert): median of {}, interleaved, L2 flushed, {}\n",
+        report.timing.repeats, report.regime);
+    if (report.timing.repeats < least_reported_repeats) {
+        text +=
+            fmt::format("Fewer than {} repetitions: not for reporting.\n", least_reported_repeats);
+    }
+    if (!report.peaks.tflops) {
+        text += fmt::format("Peak: {}; --peak-tflops and --peak-bandwidth give it.\n",
+                            report.peaks.source);
+    }
+    if (!report.matmul_note.empty()) {
+        text += fmt::format("No matmul rate: {}\n", report.matmul_note);
+    }
+    if (!report.nvml_note.empty()) {
+        text += fmt::format("No clocks and power: {}\n", report.nvml_note);
+    }
+    return text;
+}
+
+ProblemResult measure(SupportKernels& support, const Nvml& nvml, const MatmulPeak* matmul,
+                      const AttentionProblem& problem, const std::vector<NamedConfig>& configs,
+                      const BenchOptions& options, const TimingOptions& timing) {
+    Gpu& gpu = support.gpu();
+    ProblemData data(support, problem, options.layout);
+    data.randomise(1);
+    ProblemResult result{.problem = problem, .layout = to_string(options.layout)};
+
+    std::vector<std::shared_ptr<const BackwardPlan>> plans;
+    std::size_t workspace_bytes = 0;
+    for (const NamedConfig& named : configs) {
+        plans.push_back(gpu.runtime().backward(problem, named.config));
+        workspace_bytes = std::max(workspace_bytes, plans.back()->workspace_bytes());
+        result.variants.push_back({.name = named.name,
+                                   .config = named.config,
+                                   .resources = plans.back()->resources(),
+                                   .workspace_bytes = plans.back()->workspace_bytes()});
+    }
+    void* const workspace = data.workspace(workspace_bytes);
+    const BackwardTensors tensors = data.tensors();
+
+    std::vector<TimedWork> works;
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+        works.push_back({configs[i].name, [&, i] {
+                             plans[i]->run(tensors, workspace, workspace_bytes, gpu.stream());
+                         }});
+    }
+    if (matmul != nullptr) {
+        works.push_back({"matmul", [&] { matmul->enqueue(); }});
+        result.matmul = MatmulResult{.library = matmul->library(),
+                                     .size = MatmulPeak::size,
+                                     .dtype = options.dtype,
+                                     .flops = MatmulPeak::flops()};
+    }
+    auto samples = time_interleaved(support, nvml, works, timing);
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+        result.variants[i].samples = std::move(samples[i]);
+    }
+    if (matmul != nullptr) {
+        result.matmul->samples = std::move(samples.back());
+    }
+    return result;
+}
+
+/// The configuration to profile: by the name of one in the list, else a preset.
+NamedConfig profiled_config(const BenchOptions& options, const std::vector<NamedConfig>& configs) {
+    for (const NamedConfig& named : configs) {
+        if (named.name == options.profile) {
+            return named;
+        }
+    }
+    BenchOptions only = options;
+    only.kernels = {options.profile};
+    only.tiles.clear();
+    return configs_of(only).front();
+}
+
+void profile(SupportKernels& support, const AttentionProblem& problem, const NamedConfig& named,
+             const BenchOptions& options, std::ostream& out) {
+    Gpu& gpu = support.gpu();
+    const auto plan = gpu.runtime().backward(problem, named.config);
+    ProblemData data(support, problem, options.layout);
+    data.randomise(1);
+    constexpr int warm_up = 3;
+    for (int i = 0; i < warm_up; ++i) {
+        data.run(*plan);
+    }
+    gpu.synchronise();
+    gpu.driver().check(gpu.driver().cuProfilerStart(), "start the profiler");
+    data.run(*plan);
+    gpu.synchronise();
+    gpu.driver().check(gpu.driver().cuProfilerStop(), "stop the profiler");
+    out << fmt::format("{}: one backward of {} between cuProfilerStart and cuProfilerStop\n",
+                       named.name, to_string(problem));
+}
+
+}  // namespace
+
+void bench(const BenchOptions& options, std::ostream& out) {
+    check_numbers(options);
+    const std::vector<AttentionProblem> problems = problems_of(options);
+    const std::vector<NamedConfig> configs = configs_of(options);
+
+    RuntimeOptions runtime_options;
+    runtime_options.device = options.device;
+    Gpu gpu(runtime_options);
+    SupportKernels support(gpu);
+    if (!options.profile.empty()) {
+        profile(support, problems.front(), profiled_config(options, configs), options, out);
+        return;
+    }
+    // A long sweep must not end at its last problem because of an argument.
+    for (const AttentionProblem& problem : problems) {
+        for (const NamedConfig& named : configs) {
+            attention::backward_chain(problem, named.config, gpu.device().properties().target);
+        }
+    }
+
+    const Nvml nvml(gpu.device());
+    BenchReport report{.environment = environment_of(gpu, nvml),
+                       .regime = options.cool ? "cool" : "hot",
+                       .peaks = datasheet_peaks(gpu.runtime().device_name()),
+                       .nvml_note = nvml.note()};
+    report.timing.repeats = options.repeats;
+    report.timing.pause_milliseconds = options.cool ? report.timing.pause_milliseconds : 0;
+    report.timing.flush_bytes = flush_bytes(gpu.device().properties().l2_bytes);
+    if (options.peak_tflops || options.peak_bandwidth) {
+        report.peaks.source = "command line";
+        report.peaks.tflops = options.peak_tflops ? options.peak_tflops : report.peaks.tflops;
+        report.peaks.gigabytes_per_second =
+            options.peak_bandwidth ? options.peak_bandwidth : report.peaks.gigabytes_per_second;
+    }
+    const bool tables = options.json != "-";
+
+    if (options.host_time) {
+        for (const NamedConfig& named : configs) {
+            report.host_times.push_back(measure_host_time(support, named, options.dtype));
+        }
+        if (tables) {
+            out << format_host_times(report.host_times);
+        }
+    } else {
+        std::unique_ptr<MatmulPeak> matmul;
+        try {
+            if (options.matmul) {
+                matmul = std::make_unique<MatmulPeak>(support, options.dtype);
+            } else {
+                report.matmul_note = "left out by --no-matmul";
+            }
+        } catch (const Error& error) {
+            report.matmul_note = error.what();
+        }
+        if (tables) {
+            out << heading(report);
+        }
+        for (const AttentionProblem& problem : problems) {
+            report.problems.push_back(
+                measure(support, nvml, matmul.get(), problem, configs, options, report.timing));
+            if (tables) {
+                out << '\n' << format_problem(report.problems.back(), report.peaks) << std::flush;
+            }
+        }
+    }
+    if (!options.json.empty()) {
+        write_json(options.json, to_json(report), out);
+    }
+}
+
+}  // namespace backlight::tool

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "backlight/problem.hpp"
+#include "problem_data.hpp"
+
+namespace backlight::tool {
+
+struct BenchOptions {
+    /// CUDA device ordinal.
+    int device = 0;
+    /// "B_H_N_d"; empty: 8_16_4096_128.
+    std::vector<std::string> shapes;
+    /// Presets and tiles; every preset where both are empty.
+    std::vector<std::string> kernels;
+    std::vector<std::string> tiles;
+    bool causal = true;
+    bool full = false;
+    DataType dtype = DataType::bf16;
+    Layout layout = Layout::bhsd;
+    /// Sequence lengths as constants of the kernels.
+    bool bake_seqlen = false;
+    bool programmatic_dependent_launch = true;
+    int repeats = 30;
+    /// Rest before each repetition ("cool"), or none ("hot").
+    bool cool = true;
+    /// Leave the matrix product out.
+    bool matmul = true;
+    /// In place of the datasheet's.
+    std::optional<double> peak_tflops;
+    std::optional<double> peak_bandwidth;
+    /// Measure what a call costs the host instead.
+    bool host_time = false;
+    /// A preset, or a name that one of `tiles` has: run it once between cuProfilerStart and
+    /// cuProfilerStop, for a profiler that waits for these, and measure nothing.
+    std::string profile;
+    /// File, "-" for `out` (and no tables then), or empty.
+    std::string json;
+};
+
+/// Fewer repetitions do not make a figure that may be reported.
+inline constexpr int least_reported_repeats = 20;
+
+/// Times the whole backward and writes tables. Throws Error; nothing is launched where an argument
+/// is refused.
+void bench(const BenchOptions& options, std::ostream& out);
+
+}  // namespace backlight::tool

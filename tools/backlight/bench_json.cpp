@@ -1,0 +1,179 @@
+// The JSON of a benchmark: every sample as it was measured, and the figures that follow.
+
+#include "bench_report.hpp"
+
+namespace backlight::tool {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+Json or_null(std::optional<double> value) {
+    return value ? Json(*value) : Json(nullptr);
+}
+
+Json readings(const std::vector<Sample>& samples, std::optional<double> Sample::*reading) {
+    Json values = Json::array();
+    for (const Sample& sample : samples) {
+        values.push_back(or_null(sample.*reading));
+    }
+    return values;
+}
+
+/// The fields that kernels and the matrix product have in common.
+void add_samples(Json& object, double flops, const std::vector<Sample>& samples,
+                 const Peaks& peaks) {
+    const double latency = median_milliseconds(samples);
+    const double rate = tflops(flops, latency);
+    object["median_ms"] = latency;
+    object["min_ms"] = least_milliseconds(samples);
+    object["tflops"] = rate;
+    object["percent_of_peak"] = peaks.tflops ? Json(100 * rate / *peaks.tflops) : Json(nullptr);
+    Json milliseconds = Json::array();
+    for (const Sample& sample : samples) {
+        milliseconds.push_back(sample.milliseconds);
+    }
+    object["samples_ms"] = std::move(milliseconds);
+    object["sm_clock_mhz"] = readings(samples, &Sample::sm_clock_mhz);
+    object["power_watts"] = readings(samples, &Sample::power_watts);
+}
+
+Json environment_json(const Environment& environment) {
+    return {
+        {"gpu",
+         {{"name", environment.gpu},
+          {"target", environment.target},
+          {"multiprocessors", environment.multiprocessors},
+          {"memory_bytes", environment.memory_bytes},
+          {"l2_bytes", environment.l2_bytes},
+          {"highest_sm_clock_mhz", or_null(environment.highest_sm_clock_mhz)},
+          {"memory_clock_mhz", or_null(environment.memory_clock_mhz)},
+          {"power_limit_watts", or_null(environment.power_limit_watts)}}},
+        {"driver", {{"version", environment.driver_version}, {"cuda", environment.cuda_version}}},
+        {"nvrtc", {{"version", environment.nvrtc_version}}},
+        {"backlight",
+         {{"version", environment.version}, {"git_revision", environment.git_revision}}},
+        {"date", environment.date}};
+}
+
+Json problem_result_json(const ProblemResult& result, const Peaks& peaks) {
+    const LowerBounds bounds = lower_bounds(result.problem, peaks);
+    Json object = {{"problem", to_json(result.problem)},
+                   {"layout", result.layout},
+                   {"direction", "backward"},
+                   {"flops", backward_flops(result.problem)},
+                   {"bytes", backward_bytes(result.problem)},
+                   {"lower_bound_compute_ms", or_null(bounds.compute_milliseconds)},
+                   {"lower_bound_memory_ms", or_null(bounds.memory_milliseconds)}};
+    std::optional<double> matmul_rate;
+    object["matmul"] = nullptr;
+    if (result.matmul) {
+        matmul_rate = tflops(result.matmul->flops, median_milliseconds(result.matmul->samples));
+        Json matmul = {{"library", result.matmul->library},
+                       {"size", result.matmul->size},
+                       {"dtype", to_string(result.matmul->dtype)},
+                       {"flops", result.matmul->flops}};
+        add_samples(matmul, result.matmul->flops, result.matmul->samples, peaks);
+        object["matmul"] = std::move(matmul);
+    }
+    Json variants = Json::array();
+    for (const VariantResult& variant : result.variants) {
+        Json entry = {{"kernel", variant.name}, {"config", to_json(variant.config)}};
+        add_samples(entry, backward_flops(result.problem), variant.samples, peaks);
+        entry["percent_of_matmul"] =
+            matmul_rate ? Json(100 * entry["tflops"].get<double>() / *matmul_rate) : Json(nullptr);
+        entry["workspace_bytes"] = variant.workspace_bytes;
+        Json resources = Json::array();
+        for (const KernelResources& kernel : variant.resources) {
+            resources.push_back(to_json(kernel));
+        }
+        entry["resources"] = std::move(resources);
+        variants.push_back(std::move(entry));
+    }
+    object["variants"] = std::move(variants);
+    return object;
+}
+
+Json host_time_json(const HostTime& time) {
+    return {{"kernel", time.kernel},
+            {"problem", to_json(time.problem)},
+            {"run_median_us", median(time.run_microseconds)},
+            {"launches_median_us", median(time.launch_microseconds)},
+            {"cold_compile_ms", time.cold_compile_milliseconds},
+            {"run_us", time.run_microseconds},
+            {"launches_us", time.launch_microseconds}};
+}
+
+}  // namespace
+
+Json to_json(const KernelResources& resources) {
+    return {{"entry", resources.kernel},
+            {"target", resources.target},
+            {"registers", resources.registers},
+            {"stack_bytes", resources.stack_bytes},
+            {"spill_store_bytes", resources.spill_store_bytes},
+            {"spill_load_bytes", resources.spill_load_bytes},
+            {"shared_bytes", resources.shared_bytes},
+            {"threads", resources.threads},
+            {"blocks_per_multiprocessor", resources.blocks_per_multiprocessor},
+            {"compile_ms", resources.compile_milliseconds},
+            {"cached", resources.cached}};
+}
+
+Json to_json(const TileConfig& config) {
+    return {{"block_q", config.block_q},
+            {"block_kv", config.block_kv},
+            {"warps", config.warps},
+            {"stages", config.stages},
+            {"sequence_lengths", to_string(config.sequence_lengths)},
+            {"programmatic_dependent_launch", config.programmatic_dependent_launch}};
+}
+
+Json to_json(const AttentionProblem& problem) {
+    return {{"batch", problem.batch},
+            {"heads", problem.heads},
+            {"seqlen_q", problem.seqlen_q},
+            {"seqlen_kv", problem.seqlen_kv},
+            {"head_dim", problem.head_dim},
+            {"causal", problem.causal},
+            {"dtype", to_string(problem.dtype)},
+            {"softmax_scale", problem.effective_softmax_scale()}};
+}
+
+Json to_json(const BenchReport& report) {
+    Json document = environment_json(report.environment);
+    document["protocol"] = {
+        {"clock", "CUDA events around delta, main and convert kernels together"},
+        {"statistic", "median"},
+        {"repeats", report.timing.repeats},
+        {"warm_up", report.timing.warm_up},
+        {"interleaved", true},
+        {"regime", report.regime},
+        {"pause_ms", report.timing.pause_milliseconds},
+        {"spin_ms", report.timing.spin_milliseconds},
+        {"flush_bytes", report.timing.flush_bytes},
+        {"inputs", "N(0, 1); O and LSE of the fp32 forward"},
+        {"flops", "10·B·H·Nq·Nk·d, half when causal"}};
+    document["peaks"] = {{"tflops", or_null(report.peaks.tflops)},
+                         {"gigabytes_per_second", or_null(report.peaks.gigabytes_per_second)},
+                         {"source", report.peaks.source}};
+    if (!report.matmul_note.empty()) {
+        document["matmul_note"] = report.matmul_note;
+    }
+    if (!report.nvml_note.empty()) {
+        document["nvml_note"] = report.nvml_note;
+    }
+    document["measurements"] = Json::array();
+    for (const ProblemResult& problem : report.problems) {
+        document["measurements"].push_back(problem_result_json(problem, report.peaks));
+    }
+    if (!report.host_times.empty()) {
+        document["host_time"] = Json::array();
+        for (const HostTime& time : report.host_times) {
+            document["host_time"].push_back(host_time_json(time));
+        }
+    }
+    return document;
+}
+
+}  // namespace backlight::tool

@@ -1,0 +1,156 @@
+#include "bench_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "text_table.hpp"
+
+namespace backlight::tool {
+
+namespace {
+
+constexpr const char* unknown = "-";
+
+std::string percent(double value, std::optional<double> of) {
+    return of ? fmt::format("{:.1f}%", 100 * value / *of) : unknown;
+}
+
+std::vector<double> milliseconds(const std::vector<Sample>& samples) {
+    std::vector<double> values;
+    for (const Sample& sample : samples) {
+        values.push_back(sample.milliseconds);
+    }
+    return values;
+}
+
+using Reading = std::optional<double> Sample::*;
+
+std::optional<double> median_reading(const std::vector<Sample>& samples, Reading reading) {
+    std::vector<double> values;
+    for (const Sample& sample : samples) {
+        if (sample.*reading) {
+            values.push_back(*(sample.*reading));
+        }
+    }
+    return values.empty() ? std::nullopt : std::optional(median(values));
+}
+
+std::string whole(std::optional<double> value) {
+    return value ? fmt::format("{:.0f}", *value) : unknown;
+}
+
+std::optional<double> matmul_tflops(const ProblemResult& result) {
+    if (!result.matmul) {
+        return std::nullopt;
+    }
+    return tflops(result.matmul->flops, median_milliseconds(result.matmul->samples));
+}
+
+/// The main kernel's, which is second in the chain.
+const KernelResources* main_resources(const VariantResult& variant) {
+    return variant.resources.size() > 1 ? &variant.resources[1] : nullptr;
+}
+
+std::string bounds_table(const AttentionProblem& problem, const Peaks& peaks) {
+    const LowerBounds bounds = lower_bounds(problem, peaks);
+    TextTable table({"lower bound", "work", "peak", "time"});
+    const auto time = [](std::optional<double> value) {
+        return value ? fmt::format("{:.2f} ms", *value) : unknown;
+    };
+    table.add({"compute", fmt::format("{:.3f} TFLOP", backward_flops(problem) / 1e12),
+               peaks.tflops ? fmt::format("{:g} TFLOP/s", *peaks.tflops) : unknown,
+               time(bounds.compute_milliseconds)});
+    table.add({"memory", fmt::format("{:.3f} GB", backward_bytes(problem) / 1e9),
+               peaks.gigabytes_per_second ? fmt::format("{:g} GB/s", *peaks.gigabytes_per_second)
+                                          : unknown,
+               time(bounds.memory_milliseconds)});
+    return table.text();
+}
+
+double percentile(std::vector<double> values, double fraction) {
+    std::sort(values.begin(), values.end());
+    const auto last = static_cast<double>(values.size() - 1);
+    return values[static_cast<std::size_t>(std::lround(fraction * last))];
+}
+
+}  // namespace
+
+double median(std::vector<double> values) {
+    const std::size_t middle = values.size() / 2;
+    std::sort(values.begin(), values.end());
+    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+double median_milliseconds(const std::vector<Sample>& samples) {
+    return median(milliseconds(samples));
+}
+
+double least_milliseconds(const std::vector<Sample>& samples) {
+    return std::ranges::min(milliseconds(samples));
+}
+
+double tflops(double flops, double milliseconds) noexcept {
+    return flops / milliseconds / 1e9;
+}
+
+LowerBounds lower_bounds(const AttentionProblem& problem, const Peaks& peaks) noexcept {
+    LowerBounds bounds;
+    if (peaks.tflops) {
+        bounds.compute_milliseconds = backward_flops(problem) / *peaks.tflops / 1e9;
+    }
+    if (peaks.gigabytes_per_second) {
+        bounds.memory_milliseconds = backward_bytes(problem) / *peaks.gigabytes_per_second / 1e6;
+    }
+    return bounds;
+}
+
+std::string problem_title(const ProblemResult& result) {
+    const AttentionProblem& problem = result.problem;
+    return fmt::format("B={} H={} N={} d={} {} {} {}", problem.batch, problem.heads,
+                       problem.seqlen_q, problem.head_dim, to_string(problem.dtype),
+                       problem.causal ? "causal" : "full", result.layout);
+}
+
+std::string format_problem(const ProblemResult& result, const Peaks& peaks) {
+    TextTable table({"kernel", "latency", "min", "TFLOP/s", "% of peak", "% of matmul", "SM MHz",
+                     "W", "registers", "spilled"});
+    const std::optional<double> matmul = matmul_tflops(result);
+    const auto add = [&](const std::string& name, double flops, const std::vector<Sample>& samples,
+                         const KernelResources* resources) {
+        const double latency = median_milliseconds(samples);
+        const double rate = tflops(flops, latency);
+        table.add(
+            {name, fmt::format("{:.4f} ms", latency),
+             fmt::format("{:.4f} ms", least_milliseconds(samples)), fmt::format("{:.2f}", rate),
+             percent(rate, peaks.tflops), percent(rate, matmul),
+             whole(median_reading(samples, &Sample::sm_clock_mhz)),
+             whole(median_reading(samples, &Sample::power_watts)),
+             resources != nullptr ? fmt::format("{}", resources->registers) : unknown,
+             resources != nullptr ? fmt::format("{} B", resources->spill_store_bytes) : unknown});
+    };
+    for (const VariantResult& variant : result.variants) {
+        add(variant.name, backward_flops(result.problem), variant.samples, main_resources(variant));
+    }
+    if (result.matmul) {
+        add(fmt::format("matmul {}³ ({})", result.matmul->size, result.matmul->library),
+            result.matmul->flops, result.matmul->samples, nullptr);
+    }
+    return problem_title(result) + "\n\n" + table.text() + "\n" +
+           bounds_table(result.problem, peaks);
+}
+
+std::string format_host_times(const std::vector<HostTime>& host_times) {
+    TextTable table({"kernel", "run", "of it launches", "run, 99 of 100", "cold compile"});
+    for (const HostTime& time : host_times) {
+        table.add({time.kernel, fmt::format("{:.2f} us", median(time.run_microseconds)),
+                   fmt::format("{:.2f} us", median(time.launch_microseconds)),
+                   fmt::format("{:.2f} us", percentile(time.run_microseconds, 0.99)),
+                   fmt::format("{:.0f} ms", time.cold_compile_milliseconds)});
+    }
+    return "Host time of one call (whole chain, same pointers), median\n\n" + table.text();
+}
+
+}  // namespace backlight::tool

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backlight/problem.hpp"
+#include "backlight/runtime.hpp"
+#include "backlight/tile_config.hpp"
+#include "datasheet.hpp"
+#include "host_time.hpp"
+#include "timing.hpp"
+
+namespace backlight::tool {
+
+// What was measured, and what follows from it: pure functions, no GPU.
+
+struct VariantResult {
+    std::string name;
+    TileConfig config;
+    std::vector<KernelResources> resources;
+    std::size_t workspace_bytes = 0;
+    std::vector<Sample> samples;
+};
+
+/// The matrix product of the same run.
+struct MatmulResult {
+    std::string library;
+    std::int64_t size = 0;
+    DataType dtype = DataType::bf16;
+    double flops = 0;
+    std::vector<Sample> samples;
+};
+
+/// One problem: everything in it was interleaved.
+struct ProblemResult {
+    AttentionProblem problem;
+    std::string layout;
+    std::vector<VariantResult> variants;
+    std::optional<MatmulResult> matmul;
+};
+
+/// The machine and the build.
+struct Environment {
+    std::string gpu;
+    std::string target;
+    int multiprocessors = 0;
+    std::size_t memory_bytes = 0;
+    std::size_t l2_bytes = 0;
+    std::optional<double> highest_sm_clock_mhz;
+    std::optional<double> memory_clock_mhz;
+    std::optional<double> power_limit_watts;
+    std::string driver_version;
+    /// Of the driver's interface, for example "13.0".
+    std::string cuda_version;
+    std::string nvrtc_version;
+    std::string version;
+    std::string git_revision;
+    /// UTC, ISO 8601.
+    std::string date;
+};
+
+struct BenchReport {
+    Environment environment;
+    TimingOptions timing;
+    std::string regime;
+    Peaks peaks;
+    /// Why no matmul rate was measured, where none was.
+    std::string matmul_note;
+    std::string nvml_note;
+    std::vector<ProblemResult> problems;
+    std::vector<HostTime> host_times;
+};
+
+/// Of at least one value; the mean of the middle two where their number is even.
+double median(std::vector<double> values);
+double median_milliseconds(const std::vector<Sample>& samples);
+double least_milliseconds(const std::vector<Sample>& samples);
+
+/// 10¹² operations a second.
+double tflops(double flops, double milliseconds) noexcept;
+
+/// The least time that a problem takes on a card of these peaks (the roofline model): that of its
+/// products at the peak rate, and that of its tensors, each moved once, at the peak bandwidth.
+struct LowerBounds {
+    std::optional<double> compute_milliseconds;
+    std::optional<double> memory_milliseconds;
+};
+LowerBounds lower_bounds(const AttentionProblem& problem, const Peaks& peaks) noexcept;
+
+/// "B=8 H=16 N=4096 d=128 bf16 causal bhsd".
+std::string problem_title(const ProblemResult& result);
+
+/// The tables of one problem: kernels, then lower bounds.
+std::string format_problem(const ProblemResult& result, const Peaks& peaks);
+std::string format_host_times(const std::vector<HostTime>& host_times);
+
+nlohmann::ordered_json to_json(const KernelResources& resources);
+nlohmann::ordered_json to_json(const TileConfig& config);
+nlohmann::ordered_json to_json(const AttentionProblem& problem);
+nlohmann::ordered_json to_json(const BenchReport& report);
+
+}  // namespace backlight::tool

@@ -1,0 +1,252 @@
+#include "command.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+
+#include "arguments.hpp"
+#include "backlight/error.hpp"
+#include "bench.hpp"
+#include "doctor.hpp"
+#include "inspect.hpp"
+#include "run.hpp"
+#include "verify.hpp"
+#include "version.hpp"
+
+namespace backlight::tool {
+
+namespace {
+
+/// What a subcommand does once the whole command line has been read; returns the exit code.
+using Action = std::function<int()>;
+
+/// What every subcommand needs to be set up.
+struct Setup {
+    CLI::App& app;
+    const int& device;
+    std::ostream& out;
+    Action& action;
+};
+
+Error refused(const char* option, const std::string& value, const char* rule) {
+    return {ErrorCode::invalid_argument,
+            fmt::format("{} is '{}': it must be {}", option, value, rule)};
+}
+
+void add_bench(const Setup& setup) {
+    struct Arguments {
+        BenchOptions options;
+        std::string direction = "backward";
+        std::string dtype = "bf16";
+        std::string layout = "bhsd";
+        std::string regime = "cool";
+        bool causal = false, full = false, both = false;
+        bool no_pdl = false, no_matmul = false;
+    };
+    const auto arguments = std::make_shared<Arguments>();
+    BenchOptions& options = arguments->options;
+    CLI::App* command = setup.app.add_subcommand(
+        "bench", "Time the whole backward on the GPU, beside the card's peak and lower bounds");
+    command->add_option("--shape", options.shapes,
+                        "batch_heads_seqlen_headdim, may be repeated [8_16_4096_128]");
+    command->add_option("--kernel", options.kernels, "Preset, may be repeated [all]");
+    command->add_option("--tile", options.tiles, "block_q,block_kv,warps,stages, may be repeated");
+    command->add_option("--direction", arguments->direction, "backward, the only one there is");
+    command->add_flag("--causal", arguments->causal, "With the causal mask (the default)");
+    command->add_flag("--full", arguments->full, "Without a mask");
+    command->add_flag("--both", arguments->both, "With and without the mask");
+    command->add_option("--dtype", arguments->dtype, "bf16 or fp16 [bf16]");
+    command->add_option("--layout", arguments->layout, "bhsd, bshd or packed_qkv [bhsd]");
+    command->add_flag("--bake-seqlen", options.bake_seqlen,
+                      "Sequence lengths as constants of the kernels");
+    command->add_flag("--no-pdl", arguments->no_pdl, "Without programmatic dependent launch");
+    command->add_option("--repeats", options.repeats,
+                        fmt::format("Repetitions [30]; below {} they are not for reporting",
+                                    least_reported_repeats));
+    command->add_option("--regime", arguments->regime,
+                        "cool (a rest before each repetition) or hot (none) [cool]");
+    command->add_option("--json", options.json, "File for every sample; - for standard output");
+    command->add_option("--profile", options.profile,
+                        "Run this kernel once between cuProfilerStart and cuProfilerStop");
+    command->add_flag("--host-time", options.host_time,
+                      "Measure what a call costs the host, and the cold compile");
+    command->add_flag("--no-matmul", arguments->no_matmul, "Leave the matrix product out");
+    command->add_option("--peak-tflops", options.peak_tflops, "In place of the datasheet's");
+    command->add_option("--peak-bandwidth", options.peak_bandwidth,
+                        "GB/s, in place of the datasheet's");
+    command->callback([setup, arguments] {
+        setup.action = [setup, arguments] {
+            BenchOptions& chosen = arguments->options;
+            if (arguments->direction != "backward") {
+                throw refused("direction", arguments->direction, "backward");
+            }
+            if (arguments->regime != "cool" && arguments->regime != "hot") {
+                throw refused("regime", arguments->regime, "cool or hot");
+            }
+            chosen.device = setup.device;
+            chosen.full = arguments->full || arguments->both;
+            chosen.causal = arguments->causal || arguments->both || !chosen.full;
+            chosen.dtype = parse_dtype(arguments->dtype);
+            chosen.layout = layout_by_name(arguments->layout);
+            chosen.cool = arguments->regime == "cool";
+            chosen.programmatic_dependent_launch = !arguments->no_pdl;
+            chosen.matmul = !arguments->no_matmul;
+            bench(chosen, setup.out);
+            return exit_success;
+        };
+    });
+}
+
+void add_verify(const Setup& setup) {
+    struct Arguments {
+        VerifyOptions options;
+        std::vector<std::string> dtypes;
+    };
+    const auto arguments = std::make_shared<Arguments>();
+    VerifyOptions& options = arguments->options;
+    CLI::App* command = setup.app.add_subcommand(
+        "verify", "Compare kernels with references on the GPU; exit code 1 if one is wrong");
+    command->add_option("--kernel", options.kernels, "Preset, may be repeated [all]");
+    command->add_option("--head-dim", options.head_dims, "May be repeated [64 128]");
+    command->add_option("--dtype", arguments->dtypes, "bf16 or fp16, may be repeated [both]");
+    command->add_option("--repeats", options.repeats, "Runs of each problem [3]");
+    command->add_flag("--quick", options.quick, "A few problems of each group only");
+    command->add_option("--json", options.json, "File for every figure");
+    command->callback([setup, arguments] {
+        setup.action = [setup, arguments] {
+            VerifyOptions& chosen = arguments->options;
+            chosen.device = setup.device;
+            if (!arguments->dtypes.empty()) {
+                chosen.dtypes.clear();
+            }
+            for (const std::string& dtype : arguments->dtypes) {
+                chosen.dtypes.push_back(parse_dtype(dtype));
+            }
+            if (chosen.repeats < 1) {
+                throw refused("repeats", std::to_string(chosen.repeats), "1 or more");
+            }
+            return verify(chosen);
+        };
+    });
+}
+
+void add_run(const Setup& setup) {
+    struct Arguments {
+        RunOptions options;
+        std::string layout = "bhsd";
+    };
+    const auto arguments = std::make_shared<Arguments>();
+    RunOptions& options = arguments->options;
+    CLI::App* command = setup.app.add_subcommand(
+        "run", "q, k, v, do (and o, lse) from a safetensors file to dq, dk, dv in another");
+    command->add_option("--in", options.in, "File to read")->required();
+    command->add_option("--out", options.out, "File to write")->required();
+    command->add_option("--kernel", options.kernel, "Preset [the device's default]");
+    command->add_flag("--causal", options.causal, "With the causal mask");
+    command->add_option("--softmax-scale", options.softmax_scale, "[1/sqrt(head_dim)]");
+    command->add_option("--layout", arguments->layout, "bhsd or bshd [bhsd]");
+    command->callback([setup, arguments] {
+        setup.action = [setup, arguments] {
+            arguments->options.device = setup.device;
+            arguments->options.layout = layout_by_name(arguments->layout);
+            return run_file(arguments->options);
+        };
+    });
+}
+
+void add_inspect(const Setup& setup) {
+    struct Arguments {
+        InspectOptions options;
+        std::string dtype = "bf16";
+        std::string show;
+    };
+    const auto arguments = std::make_shared<Arguments>();
+    InspectOptions& options = arguments->options;
+    CLI::App* command = setup.app.add_subcommand(
+        "inspect", "Compile and tell registers, spills, shared memory; needs no GPU");
+    command->add_option("--target", options.targets,
+                        "For example sm_120a, may be repeated [the GPU's, else sm_90a sm_120a]");
+    command->add_option("--kernel", options.kernels, "Preset, may be repeated [all]");
+    command->add_option("--tile", options.tiles, "block_q,block_kv,warps,stages, may be repeated");
+    command->add_option("--head-dim", options.head_dim, "[128]");
+    command->add_flag("--causal", options.causal, "With the causal mask");
+    command->add_option("--dtype", arguments->dtype, "bf16 or fp16 [bf16]");
+    command->add_option("--seqlen", options.seqlen, "Sequence length [about 4096]");
+    command->add_flag("--bake-seqlen", options.bake_seqlen,
+                      "The sequence length as a constant of the kernel");
+    command->add_flag("--cache", options.use_cache, "Use the cubin cache; compile afresh without");
+    command->add_option("--json", options.json, "File; - for standard output");
+    command->add_option("--show", arguments->show, "specialisation: the rendered text and options");
+    command->add_option("--dump-cubin", options.dump_cubin, "Directory for the cubins");
+    command->add_option("--dump-source", options.dump_source,
+                        "Directory for all that NVRTC is given");
+    command->callback([setup, arguments] {
+        setup.action = [setup, arguments] {
+            InspectOptions& chosen = arguments->options;
+            if (!arguments->show.empty() && arguments->show != "specialisation") {
+                throw refused("show", arguments->show, "specialisation");
+            }
+            chosen.device = setup.device;
+            chosen.dtype = parse_dtype(arguments->dtype);
+            chosen.show_specialisation = !arguments->show.empty();
+            inspect(chosen, setup.out);
+            return exit_success;
+        };
+    });
+}
+
+void add_doctor(const Setup& setup) {
+    const auto json = std::make_shared<std::string>();
+    CLI::App* command = setup.app.add_subcommand(
+        "doctor", "What was found of driver, NVRTC, GPUs and cache, and what to do about the rest");
+    command->add_option("--json", *json, "File; - for standard output");
+    command->footer(fmt::format(
+        "Exit code: {} if kernels can be compiled and run, {} if only compiled, {} if neither.",
+        doctor_can_run, doctor_can_compile, doctor_can_do_neither));
+    command->callback(
+        [setup, json] { setup.action = [setup, json] { return doctor(*json, setup.out); }; });
+}
+
+}  // namespace
+
+int run_command(const std::vector<std::string>& arguments, std::ostream& out,
+                std::ostream& errors) {
+    try {
+        CLI::App app("Attention backward, compiled at run time", "backlight");
+        app.set_version_flag("--version",
+                             fmt::format("backlight {} ({})", version(), git_revision()));
+        int device = 0;
+        app.add_option("--device", device, "CUDA device [0]");
+        // Global options may come after the subcommand, where people put them.
+        app.fallthrough();
+        app.require_subcommand(1);
+        Action action;
+        const Setup setup{.app = app, .device = device, .out = out, .action = action};
+        add_bench(setup);
+        add_verify(setup);
+        add_run(setup);
+        add_inspect(setup);
+        add_doctor(setup);
+        try {
+            // CLI11 takes them last first.
+            app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+        } catch (const CLI::ParseError& error) {
+            if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
+                return app.exit(error, out, errors);  // --help, --version
+            }
+            errors << "backlight: usage: " << error.what()
+                   << "\nbacklight --help and backlight COMMAND --help tell the options\n";
+            return exit_usage;
+        }
+        return action();
+    } catch (const Error& error) {
+        errors << "backlight: " << to_string(error.code()) << ": " << error.what() << '\n';
+    } catch (const std::exception& error) {
+        errors << "backlight: unexpected: " << error.what() << '\n';
+    }
+    return exit_failure;
+}
+
+}  // namespace backlight::tool

@@ -1,0 +1,136 @@
+#include "host_time.hpp"
+
+#include <array>
+#include <chrono>
+#include <numeric>
+
+#include "attention/kernels.hpp"
+#include "compiler/kernel_store.hpp"
+#include "problem_data.hpp"
+#include "runtime_implementation.hpp"
+#include "tensor_map/tensor_map.hpp"
+
+namespace backlight::tool {
+
+namespace {
+
+// Launches that the driver queues without waiting for the GPU; it takes about a thousand.
+constexpr int calls_per_batch = 100;
+
+template <typename Call>
+std::vector<double> time_calls(const Gpu& gpu, int calls, const Call& call) {
+    for (int i = 0; i < calls_per_batch; ++i) {
+        call();
+    }
+    gpu.synchronise();
+    std::vector<double> microseconds;
+    microseconds.reserve(static_cast<std::size_t>(calls));
+    for (int i = 0; i < calls; ++i) {
+        if (i % calls_per_batch == 0) {
+            gpu.synchronise();
+        }
+        const auto start = std::chrono::steady_clock::now();
+        call();
+        const auto stop = std::chrono::steady_clock::now();
+        microseconds.push_back(std::chrono::duration<double, std::micro>(stop - start).count());
+    }
+    gpu.synchronise();
+    return microseconds;
+}
+
+/// The chain, loaded and with everything a launch takes.
+class ReadyChain {
+  public:
+    ReadyChain(Gpu& gpu, ProblemData& data, const TileConfig& config, std::size_t workspace_bytes)
+        : stream_(gpu.stream()) {
+        const AttentionProblem& problem = data.problem();
+        const auto chain =
+            attention::backward_chain(problem, config, gpu.device().properties().target);
+        for (std::size_t i = 0; i < chain.size(); ++i) {
+            kernels_[i] =
+                gpu.kernel(chain[i].request.source, chain[i].request.entry,
+                           chain[i].request.specialisation, chain[i].shape.dynamic_shared_bytes);
+            shapes_[i] = chain[i].shape;
+        }
+        const attention::WorkspaceLayout layout(problem);
+        void* const workspace = data.workspace(workspace_bytes);
+        const BackwardTensors tensors = data.tensors();
+        delta_ = attention::delta_arguments(problem, tensors, layout, workspace);
+        main_ = attention::mma_arguments(problem, tensors, layout, workspace);
+        convert_ = attention::convert_arguments(problem, tensors, layout, workspace);
+
+        const auto encode = [&](const ConstTensorView& view, std::int64_t seqlen, int rows,
+                                kernel::TensorMap& map) {
+            constexpr std::int64_t panel_columns = 64;  // 128 bytes, the widest swizzle
+            gpu.device().encode(
+                {.address = view.data,
+                 .fp16 = problem.dtype == DataType::fp16,
+                 .extents = {problem.head_dim, seqlen, problem.heads, problem.batch},
+                 .strides = {view.stride_seqlen, view.stride_head, view.stride_batch},
+                 .box = {panel_columns, rows, 1, 1},
+                 .swizzle = tensor_map::Swizzle::bytes_128},
+                map);
+        };
+        encode(tensors.q, problem.seqlen_q, config.block_q, main_.q);
+        encode(tensors.d_o, problem.seqlen_q, config.block_q, main_.d_o);
+        encode(tensors.k, problem.seqlen_kv, config.block_kv, main_.k);
+        encode(tensors.v, problem.seqlen_kv, config.block_kv, main_.v);
+    }
+
+    void launch() const {
+        kernels_[0]->launch(shapes_[0], &delta_, stream_);
+        kernels_[1]->launch(shapes_[1], &main_, stream_);
+        kernels_[2]->launch(shapes_[2], &convert_, stream_);
+    }
+
+  private:
+    Stream stream_;
+    std::array<std::shared_ptr<const device::Kernel>, 3> kernels_;
+    std::array<device::LaunchShape, 3> shapes_;
+    kernel::DeltaArguments delta_{};
+    kernel::MmaArguments main_{};
+    kernel::ConvertArguments convert_{};
+};
+
+double cold_compile_milliseconds(const Gpu& gpu, const AttentionProblem& problem,
+                                 const TileConfig& config) {
+    const std::string nvrtc_path = with_environment({}).nvrtc_path;
+    compiler::KernelStore store({.nvrtc_path = nvrtc_path, .cache_directory = {}});
+    const auto chain = attention::backward_chain(problem, config, gpu.device().properties().target);
+    return store.get(chain[1].request).kernel->compile_milliseconds;
+}
+
+}  // namespace
+
+AttentionProblem host_time_problem(const TileConfig& config, DataType dtype) {
+    const std::int64_t seqlen = std::lcm<std::int64_t>(config.block_q, config.block_kv);
+    return {.batch = 1,
+            .heads = 1,
+            .seqlen_q = seqlen,
+            .seqlen_kv = seqlen,
+            .head_dim = 128,
+            .causal = true,
+            .dtype = dtype};
+}
+
+HostTime measure_host_time(SupportKernels& support, const NamedConfig& kernel, DataType dtype,
+                           int calls) {
+    Gpu& gpu = support.gpu();
+    const AttentionProblem problem = host_time_problem(kernel.config, dtype);
+    const auto plan = gpu.runtime().backward(problem, kernel.config);
+    ProblemData data(support, problem);
+    data.randomise(1);
+    const BackwardTensors tensors = data.tensors();
+    const std::size_t bytes = plan->workspace_bytes();
+    void* const workspace = data.workspace(bytes);
+    const ReadyChain chain(gpu, data, kernel.config, bytes);
+
+    HostTime result{.kernel = kernel.name, .problem = problem};
+    result.run_microseconds =
+        time_calls(gpu, calls, [&] { plan->run(tensors, workspace, bytes, gpu.stream()); });
+    result.launch_microseconds = time_calls(gpu, calls, [&] { chain.launch(); });
+    result.cold_compile_milliseconds = cold_compile_milliseconds(gpu, problem, kernel.config);
+    return result;
+}
+
+}  // namespace backlight::tool

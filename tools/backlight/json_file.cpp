@@ -1,0 +1,29 @@
+#include "json_file.hpp"
+
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "backlight/error.hpp"
+
+namespace backlight::tool {
+
+void write_json(const std::string& path, const nlohmann::ordered_json& document,
+                std::ostream& out) {
+    // Names come from drivers and command lines: text that is not UTF-8 must not cost the report.
+    const std::string text =
+        document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+    if (path == "-") {
+        out << text << std::flush;
+        return;
+    }
+    std::ofstream file(path);
+    file << text;
+    file.close();
+    if (!file) {
+        throw Error(ErrorCode::file_error,
+                    fmt::format("json is '{}': the file could not be written", path));
+    }
+}
+
+}  // namespace backlight::tool
