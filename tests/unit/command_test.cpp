@@ -1,0 +1,264 @@
+// The command line: what is understood, what is refused and how, and exit codes.
+
+#include "command.hpp"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "arguments.hpp"
+#include "doctor.hpp"
+#include "json_file.hpp"
+#include "test_support.hpp"
+#include "version.hpp"
+
+using namespace backlight;
+using namespace backlight::tool;
+using test::check_refused;
+
+namespace {
+
+struct Outcome {
+    int exit_code;
+    std::string out;
+    std::string errors;
+};
+
+Outcome command(const std::vector<std::string>& arguments) {
+    std::ostringstream out;
+    std::ostringstream errors;
+    const int exit_code = run_command(arguments, out, errors);
+    return {exit_code, out.str(), errors.str()};
+}
+
+bool contains(const std::string& text, std::string_view part) {
+    return text.find(part) != std::string::npos;
+}
+
+/// The command must fail as told, with nothing on its output.
+void check_failure(const std::vector<std::string>& arguments, int exit_code,
+                   std::initializer_list<std::string_view> fragments) {
+    const Outcome outcome = command(arguments);
+    CAPTURE(outcome.errors);
+    CHECK(outcome.exit_code == exit_code);
+    CHECK(outcome.out.empty());
+    CHECK(outcome.errors.starts_with("backlight: "));
+    for (const std::string_view fragment : fragments) {
+        CAPTURE(fragment);
+        CHECK(contains(outcome.errors, fragment));
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a shape is four positive whole numbers between underscores") {
+    CHECK(parse_shape("8_16_4096_128") ==
+          Shape{.batch = 8, .heads = 16, .seqlen = 4096, .head_dim = 128});
+    for (const char* text :
+         {"", "8", "8_16_4096", "8_16_4096_128_1", "8_16_4096_128_", "_8_16_4_5", "8_16__128",
+          "8x16x4096x128", "0_16_4096_128", "8_-1_4096_128", "8_16_4096_128 ", " 8_16_4096_128",
+          "8_16_4096.5_128", "99999999999999999999_1_1_1", "a_b_c_d"}) {
+        check_refused(ErrorCode::invalid_argument,
+                      {"shape", std::string("'") + text + "'", "four positive whole numbers",
+                       "8_16_4096_128"},
+                      [&] { parse_shape(text); });
+    }
+}
+
+TEST_CASE("a tile is four positive whole numbers between commas") {
+    const TileConfig config = parse_tile("32,64,8,2");
+    CHECK(config == kernel_preset("v3"));
+    for (const char* text : {"", "32,64,8", "32,64,8,2,1", "32_64_8_2", "32,64,8,0",
+                             "32,64,8,4294967298", "32, 64,8,2"}) {
+        check_refused(ErrorCode::invalid_argument,
+                      {"tile", std::string("'") + text + "'", "block_q,block_kv,warps,stages"},
+                      [&] { parse_tile(text); });
+    }
+}
+
+TEST_CASE(
+    "configurations are presets by name, then tiles under names of their own, or all presets") {
+    const auto all = named_configs({}, {});
+    REQUIRE(all.size() == kernel_presets().size());
+    CHECK(all.front().name == kernel_presets().front().name);
+    const auto chosen = named_configs({"v2"}, {"32,64,8,2"});
+    REQUIRE(chosen.size() == 2);
+    CHECK(chosen[0].config == kernel_preset("v2"));
+    CHECK(chosen[1].name == "tile_32_64_8_2");
+    check_refused(ErrorCode::unknown_kernel, {"'v9'"}, [] { named_configs({"v9"}, {}); });
+    check_refused(ErrorCode::invalid_argument, {"dtype", "'fp8'", "bf16 or fp16"},
+                  [] { parse_dtype("fp8"); });
+}
+
+TEST_CASE("--version tells the version and the git revision, --help every subcommand") {
+    const Outcome told = command({"--version"});
+    CHECK(told.exit_code == exit_success);
+    CHECK(contains(told.out, version()));
+    CHECK(contains(told.out, git_revision()));
+    const Outcome help = command({"--help"});
+    CHECK(help.exit_code == exit_success);
+    for (const char* subcommand : {"bench", "verify", "run", "inspect", "doctor"}) {
+        CAPTURE(subcommand);
+        CHECK(contains(help.out, subcommand));
+        CHECK(command({subcommand, "--help"}).exit_code == exit_success);
+    }
+}
+
+TEST_CASE("a command line that is not understood is a usage error with exit code 2") {
+    check_failure({}, exit_usage, {"usage", "subcommand"});
+    check_failure({"frobnicate"}, exit_usage, {"usage"});
+    check_failure({"bench", "--frobnicate"}, exit_usage, {"usage", "--frobnicate"});
+    check_failure({"bench", "--repeats", "many"}, exit_usage, {"usage", "many"});
+    check_failure({"run", "--in", "file"}, exit_usage, {"usage", "--out"});
+}
+
+TEST_CASE(
+    "a refused argument of bench names the option, its value and the rule, with exit code 1") {
+    check_failure({"bench", "--direction", "forward"}, exit_failure,
+                  {"invalid_argument", "direction is 'forward'", "backward"});
+    check_failure({"bench", "--regime", "warm"}, exit_failure,
+                  {"invalid_argument", "regime is 'warm'", "cool or hot"});
+    check_failure({"bench", "--shape", "8_16"}, exit_failure, {"invalid_argument", "'8_16'"});
+    check_failure({"bench", "--kernel", "v9"}, exit_failure, {"unknown_kernel", "'v9'"});
+    check_failure({"bench", "--tile", "1,2"}, exit_failure, {"invalid_argument", "'1,2'"});
+    check_failure({"bench", "--dtype", "fp8"}, exit_failure, {"invalid_argument", "'fp8'"});
+    check_failure({"bench", "--layout", "sbhd"}, exit_failure, {"invalid_argument", "sbhd"});
+    check_failure({"bench", "--repeats", "0"}, exit_failure, {"invalid_argument", "repeats is 0"});
+    check_failure({"bench", "--peak-tflops", "0"}, exit_failure,
+                  {"invalid_argument", "peak-tflops is 0"});
+    check_failure({"verify", "--repeats", "0"}, exit_failure, {"invalid_argument", "repeats"});
+    check_failure({"inspect", "--show", "ptx"}, exit_failure, {"invalid_argument", "'ptx'"});
+}
+
+TEST_CASE("a shape that a kernel does not take is refused before anything is launched") {
+    fault::FakeDriver& driver = test::fresh_driver();
+    setenv("BACKLIGHT_DRIVER_PATH", BACKLIGHT_FAKE_DRIVER_PATH, 1);
+    check_failure({"bench", "--shape", "1_1_100_128", "--kernel", "v2"}, exit_failure,
+                  {"invalid_argument", "100", "64"});
+    check_failure({"bench", "--shape", "1_1_128_96"}, exit_failure,
+                  {"unsupported", "head_dim", "96"});
+    check_failure({"--device", "7", "bench"}, exit_failure, {"device_not_found", "7"});
+    check_failure({"bench", "--device", "7"}, exit_failure, {"device_not_found", "7"});
+    unsetenv("BACKLIGHT_DRIVER_PATH");
+    CHECK(driver.fake_launch_count() == 0);
+}
+
+TEST_CASE("without a driver, the subcommands that need one say so with exit code 1") {
+    setenv("BACKLIGHT_DRIVER_PATH", "/nonexistent/libcuda.so.1", 1);
+    check_failure({"bench"}, exit_failure, {"driver_not_found", "/nonexistent/libcuda.so.1"});
+    check_failure({"verify"}, exit_failure, {"driver_not_found"});
+    unsetenv("BACKLIGHT_DRIVER_PATH");
+}
+
+TEST_CASE("inspect without a GPU and without a target takes sm_90a and sm_120a") {
+    setenv("BACKLIGHT_DRIVER_PATH", "/nonexistent/libcuda.so.1", 1);
+    const Outcome outcome =
+        command({"inspect", "--kernel", "v2", "--head-dim", "64", "--json", "-"});
+    unsetenv("BACKLIGHT_DRIVER_PATH");
+    CAPTURE(outcome.errors);
+    REQUIRE(outcome.exit_code == exit_success);
+    const auto json = nlohmann::json::parse(outcome.out);
+    REQUIRE(json.size() == 2);
+    CHECK(json[0]["target"] == "sm_90a");
+    CHECK(json[1]["target"] == "sm_120a");
+}
+
+TEST_CASE("inspect without a target takes the target of the GPU") {
+    test::fresh_driver().fake_set_compute_capability(12, 0);
+    setenv("BACKLIGHT_DRIVER_PATH", BACKLIGHT_FAKE_DRIVER_PATH, 1);
+    const Outcome outcome =
+        command({"inspect", "--kernel", "v2", "--head-dim", "64", "--json", "-"});
+    unsetenv("BACKLIGHT_DRIVER_PATH");
+    CAPTURE(outcome.errors);
+    REQUIRE(outcome.exit_code == exit_success);
+    CHECK(nlohmann::json::parse(outcome.out)["target"] == "sm_120a");
+}
+
+TEST_CASE(
+    "doctor says what is missing and what to do, and its exit code that nothing can be done") {
+    setenv("BACKLIGHT_DRIVER_PATH", "/nonexistent/libcuda.so.1", 1);
+    const char* nvrtc = std::getenv("BACKLIGHT_NVRTC_PATH");
+    const std::string nvrtc_before = nvrtc != nullptr ? nvrtc : "";
+    const Outcome compiles = command({"doctor", "--json", "-"});
+    setenv("BACKLIGHT_NVRTC_PATH", "/nonexistent/libnvrtc.so", 1);
+    const Outcome nothing = command({"doctor"});
+    unsetenv("BACKLIGHT_DRIVER_PATH");
+    if (nvrtc_before.empty()) {
+        unsetenv("BACKLIGHT_NVRTC_PATH");
+    } else {
+        setenv("BACKLIGHT_NVRTC_PATH", nvrtc_before.c_str(), 1);
+    }
+
+    CHECK(compiles.exit_code == doctor_can_compile);
+    const auto json = nlohmann::json::parse(compiles.out);
+    CHECK(json["can_compile"] == true);
+    CHECK(json["can_run"] == false);
+    CHECK(json["driver"]["ok"] == false);
+    CHECK(contains(json["driver"]["problem"].get<std::string>(), "BACKLIGHT_DRIVER_PATH"));
+    CHECK(json["nvrtc"]["ok"] == true);
+    CHECK_FALSE(json["nvrtc"]["version"].get<std::string>().empty());
+
+    CHECK(nothing.exit_code == doctor_can_do_neither);
+    CHECK(contains(nothing.out, "/nonexistent/libnvrtc.so"));
+    CHECK(contains(nothing.out, "neither compiled nor run"));
+}
+
+TEST_CASE("doctor tells usable GPUs from those without TMA") {
+    fault::FakeDriver& driver = test::fresh_driver();
+    driver.fake_set_device_count(2);
+    driver.fake_set_compute_capability_of(1, 8, 9);
+    setenv("BACKLIGHT_DRIVER_PATH", BACKLIGHT_FAKE_DRIVER_PATH, 1);
+    const Diagnosis diagnosis = diagnose();
+    driver.fake_set_compute_capability(8, 9);
+    const Diagnosis old = diagnose();
+    driver.fake_set_device_count(0);
+    const Diagnosis none = diagnose();
+    unsetenv("BACKLIGHT_DRIVER_PATH");
+
+    REQUIRE(diagnosis.gpus.size() == 2);
+    CHECK(diagnosis.gpus[0].usable);
+    CHECK(diagnosis.gpus[0].target == "sm_90a");
+    CHECK_FALSE(diagnosis.gpus[1].usable);
+    CHECK(contains(diagnosis.gpus[1].problem, "TMA"));
+    // A card that cannot be used is told by name all the same.
+    CHECK_FALSE(diagnosis.gpus[1].name.empty());
+    CHECK(diagnosis.gpus[1].compute_capability == "8.9");
+    CHECK(exit_code(diagnosis) == doctor_can_run);
+    CHECK(contains(format_diagnosis(diagnosis), "can be compiled and run"));
+    CHECK(exit_code(old) == doctor_can_compile);
+    CHECK(none.gpus.empty());
+    CHECK(contains(none.gpu_problem, "CUDA_VISIBLE_DEVICES"));
+}
+
+TEST_CASE("the cache's directory is good where it can be made, and is not made by looking") {
+    const test::TemporaryDirectory directory;
+    const auto there = diagnose_cache(directory.path().string());
+    CHECK(there.good);
+    CHECK(there.version == "there");
+    const auto to_make = directory.path() / "a" / "b";
+    CHECK(diagnose_cache(to_make.string()).good);
+    CHECK_FALSE(std::filesystem::exists(directory.path() / "a"));
+
+    std::ofstream(directory.path() / "file") << "in the way";
+    const Finding blocked = diagnose_cache((directory.path() / "file" / "cache").string());
+    CHECK_FALSE(blocked.good);
+    CHECK(contains(blocked.problem, "no directory"));
+    CHECK(contains(diagnose_cache("").problem, "BACKLIGHT_CACHE_PATH"));
+}
+
+TEST_CASE("JSON goes to the file, or to the output for -, and a file that cannot be is refused") {
+    const test::TemporaryDirectory directory;
+    const auto path = directory.path() / "report.json";
+    std::ostringstream out;
+    write_json(path.string(), {{"key", 1}}, out);
+    CHECK(out.str().empty());
+    CHECK(nlohmann::json::parse(std::ifstream(path))["key"] == 1);
+    write_json("-", {{"key", 2}}, out);
+    CHECK(nlohmann::json::parse(out.str())["key"] == 2);
+    check_refused(ErrorCode::file_error, {"json", "/nonexistent/report.json"}, [&] {
+        write_json("/nonexistent/report.json", {{"key", 3}}, out);
+    });
+}

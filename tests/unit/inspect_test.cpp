@@ -1,0 +1,173 @@
+// What `inspect` tells, by NVRTC for real.
+
+#include "inspect.hpp"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "test_support.hpp"
+
+using namespace backlight;
+using namespace backlight::tool;
+using test::check_refused;
+
+namespace {
+
+InspectOptions options_for(const char* target, std::vector<std::string> kernels) {
+    InspectOptions options;
+    options.targets = {target};
+    options.kernels = std::move(kernels);
+    options.causal = true;
+    return options;
+}
+
+nlohmann::ordered_json inspected(const char* target, const char* kernel) {
+    InspectOptions options = options_for(target, {kernel});
+    options.json = "-";
+    std::ostringstream out;
+    inspect(options, out);
+    return nlohmann::ordered_json::parse(out.str());
+}
+
+std::string text_of(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+TEST_CASE("v1 on sm_120a at head_dim 128 causal has 128 registers and spills at most 80 bytes") {
+    const auto json = inspected("sm_120a", "v1");
+    CHECK(json["registers"] == 128);
+    CHECK(json["spill_store_bytes"] <= 80);
+    CHECK(json["shared_bytes"] == 81936);
+    CHECK(json["threads"] == 512);
+}
+
+TEST_CASE("v2 on sm_120a at head_dim 128 causal has no spill and 81936 bytes of shared memory") {
+    const auto json = inspected("sm_120a", "v2");
+    CHECK(json["registers"] <= 255);
+    CHECK(json["stack_bytes"] == 0);
+    CHECK(json["spill_store_bytes"] == 0);
+    CHECK(json["spill_load_bytes"] == 0);
+    CHECK(json["shared_bytes"] == 81936);
+    CHECK(json["threads"] == 256);
+}
+
+TEST_CASE("v3 on sm_120a at head_dim 128 causal has no spill and 73744 bytes of shared memory") {
+    const auto json = inspected("sm_120a", "v3");
+    CHECK(json["registers"] <= 255);
+    CHECK(json["stack_bytes"] == 0);
+    CHECK(json["spill_store_bytes"] == 0);
+    CHECK(json["spill_load_bytes"] == 0);
+    CHECK(json["shared_bytes"] == 73744);
+    CHECK(json["threads"] == 256);
+}
+
+TEST_CASE("the JSON of one inspection is of the main kernel, with the chain in launch order") {
+    const auto json = inspected("sm_90a", "v2");
+    CHECK(json["kernel"] == "v2");
+    CHECK(json["target"] == "sm_90a");
+    CHECK(json["entry"] == "attention_backward_mma");
+    CHECK(json["compile_ms"] > 0);
+    CHECK(json["cached"] == false);
+    CHECK(json["wall_ms"] >= json["compile_ms"]);
+    REQUIRE(json["kernels"].size() == 3);
+    CHECK(json["kernels"][0]["entry"] == "attention_backward_delta");
+    CHECK(json["kernels"][1]["entry"] == "attention_backward_mma");
+    CHECK(json["kernels"][2]["entry"] == "attention_backward_convert");
+    CHECK(json["kernels"][1]["registers"] == json["registers"]);
+    CHECK(json["kernels"][1]["cubin_bytes"] > 0);
+}
+
+TEST_CASE("several inspections are an array in JSON and one table in text") {
+    InspectOptions options = options_for("sm_90a", {"v3"});
+    options.tiles = {"64,64,8,1"};
+    options.head_dim = 64;
+    const std::vector<Inspection> inspections = inspect_kernels(options);
+    REQUIRE(inspections.size() == 2);
+    const auto json = to_json(inspections, false);
+    REQUIRE(json.is_array());
+    CHECK(json[0]["kernel"] == "v3");
+    CHECK(json[1]["kernel"] == "tile_64_64_8_1");
+    CHECK_FALSE(json[0]["kernels"][1].contains("specialisation"));
+    CHECK(to_json(inspections, true)[0]["kernels"][1].contains("specialisation"));
+
+    const std::string text = format_inspections(inspections);
+    CAPTURE(text);
+    CHECK(text.find("d=64 bf16 causal") == 0);
+    CHECK(text.find("tile_64_64_8_1") != std::string::npos);
+    CHECK(text.find("attention_backward_convert") != std::string::npos);
+}
+
+TEST_CASE("a baked sequence length is in the specialisation that is shown, and no other is") {
+    InspectOptions options = options_for("sm_90a", {"v3"});
+    options.head_dim = 64;
+    options.seqlen = 1088;
+    options.show_specialisation = true;
+    std::ostringstream run_time;
+    inspect(options, run_time);
+    options.bake_seqlen = true;
+    std::ostringstream baked;
+    inspect(options, baked);
+    CHECK(run_time.str().find("1088") == std::string::npos);
+    CHECK(baked.str().find("seqlen_q = 1088") != std::string::npos);
+    CHECK(baked.str().find("--gpu-architecture=sm_90a") != std::string::npos);
+}
+
+TEST_CASE("dumps are cubins that are ELF files, and sources with all that they include") {
+    const test::TemporaryDirectory directory;
+    InspectOptions options = options_for("sm_90a", {"v2"});
+    options.head_dim = 64;
+    options.dump_cubin = (directory.path() / "cubins").string();
+    options.dump_source = (directory.path() / "sources").string();
+    std::ostringstream out;
+    inspect(options, out);
+
+    const auto cubin = directory.path() / "cubins" / "v2_sm_90a_attention_backward_mma.cubin";
+    CHECK(text_of(cubin).substr(0, 4) ==
+          "\x7f"
+          "ELF");
+    const auto sources = directory.path() / "sources" / "v2_sm_90a" / "attention_backward_mma";
+    CHECK(text_of(sources / "specialisation.cuh").find("head_dim = 64") != std::string::npos);
+    CHECK(text_of(sources / "options.txt").find("--gpu-architecture=sm_90a\n") !=
+          std::string::npos);
+    const std::string source = text_of(sources / "attention_backward_mma.cu");
+    const std::string include = "#include \"";
+    std::size_t includes = 0;
+    for (std::size_t at = source.find(include); at != std::string::npos;
+         at = source.find(include, at + 1), ++includes) {
+        const std::size_t start = at + include.size();
+        const std::string name = source.substr(start, source.find('"', start) - start);
+        CAPTURE(name);
+        CHECK(std::filesystem::exists(sources / name));
+    }
+    CHECK(includes > 0);
+}
+
+TEST_CASE("a dump into a place that cannot be written to is refused with the file's name") {
+    const test::TemporaryDirectory directory;
+    const auto file = directory.path() / "file";
+    std::ofstream(file) << "in the way";
+    InspectOptions options = options_for("sm_90a", {"v2"});
+    options.head_dim = 64;
+    options.dump_cubin = file.string();
+    std::ostringstream out;
+    check_refused(ErrorCode::file_error, {file.string(), "could not be written"},
+                  [&] { inspect(options, out); });
+}
+
+TEST_CASE("inspect refuses what no kernel takes, by field, value and rule") {
+    check_refused(ErrorCode::invalid_argument, {"target", "sm_89", "TMA"},
+                  [] { inspect_kernels(options_for("sm_89", {"v2"})); });
+    check_refused(ErrorCode::unknown_kernel, {"v9", "v1, v2, v3"},
+                  [] { inspect_kernels(options_for("sm_90a", {"v9"})); });
+    InspectOptions options = options_for("sm_120a", {});
+    options.tiles = {"128,128,16,2"};
+    check_refused(ErrorCode::shared_memory_exceeded, {"sm_120a"},
+                  [&] { inspect_kernels(options); });
+}
