@@ -1,11 +1,11 @@
 #include "backlight/cache/disk_cache.hpp"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <exception>
 #include <system_error>
 #include <utility>

@@ -4,10 +4,13 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
+#include <string_view>
 
 #include "arguments.hpp"
 #include "doctor.hpp"
@@ -20,6 +23,32 @@ using namespace backlight::tool;
 using test::check_refused;
 
 namespace {
+
+/// An environment variable with another value for the life of the object.
+class Environment {
+  public:
+    Environment(const char* name, const std::string& value) : name_(name) {
+        if (const char* before = std::getenv(name); before != nullptr) {
+            before_ = before;
+        }
+        setenv(name, value.c_str(), 1);
+    }
+    ~Environment() {
+        if (before_) {
+            setenv(name_, before_->c_str(), 1);
+        } else {
+            unsetenv(name_);
+        }
+    }
+    Environment(const Environment&) = delete;
+    Environment& operator=(const Environment&) = delete;
+
+  private:
+    const char* name_;
+    std::optional<std::string> before_;
+};
+
+const std::string no_driver = "/nonexistent/libcuda.so.1";
 
 struct Outcome {
     int exit_code;
@@ -109,7 +138,7 @@ TEST_CASE("--version tells the version and the git revision, --help every subcom
 
 TEST_CASE("a command line that is not understood is a usage error with exit code 2") {
     check_failure({}, exit_usage, {"usage", "subcommand"});
-    check_failure({"frobnicate"}, exit_usage, {"usage"});
+    check_failure({"frobnicate"}, exit_usage, {"usage", "frobnicate"});
     check_failure({"bench", "--frobnicate"}, exit_usage, {"usage", "--frobnicate"});
     check_failure({"bench", "--repeats", "many"}, exit_usage, {"usage", "many"});
     check_failure({"run", "--in", "file"}, exit_usage, {"usage", "--out"});
@@ -129,35 +158,63 @@ TEST_CASE(
     check_failure({"bench", "--repeats", "0"}, exit_failure, {"invalid_argument", "repeats is 0"});
     check_failure({"bench", "--peak-tflops", "0"}, exit_failure,
                   {"invalid_argument", "peak-tflops is 0"});
+    check_failure({"bench", "--json", "/nonexistent/report.json"}, exit_failure,
+                  {"file_error", "/nonexistent/report.json"});
     check_failure({"verify", "--repeats", "0"}, exit_failure, {"invalid_argument", "repeats"});
     check_failure({"inspect", "--show", "ptx"}, exit_failure, {"invalid_argument", "'ptx'"});
 }
 
 TEST_CASE("a shape that a kernel does not take is refused before anything is launched") {
     fault::FakeDriver& driver = test::fresh_driver();
-    setenv("BACKLIGHT_DRIVER_PATH", BACKLIGHT_FAKE_DRIVER_PATH, 1);
+    const Environment driver_path("BACKLIGHT_DRIVER_PATH", BACKLIGHT_FAKE_DRIVER_PATH);
     check_failure({"bench", "--shape", "1_1_100_128", "--kernel", "v2"}, exit_failure,
-                  {"invalid_argument", "100", "64"});
+                  {"unsupported", "100", "64"});
     check_failure({"bench", "--shape", "1_1_128_96"}, exit_failure,
                   {"unsupported", "head_dim", "96"});
     check_failure({"--device", "7", "bench"}, exit_failure, {"device_not_found", "7"});
     check_failure({"bench", "--device", "7"}, exit_failure, {"device_not_found", "7"});
-    unsetenv("BACKLIGHT_DRIVER_PATH");
     CHECK(driver.fake_launch_count() == 0);
 }
 
+TEST_CASE("bench interleaves kernels, every other time backwards, each after a flush and a spin") {
+    const test::TemporaryDirectory cubins;
+    const Environment cache_path("BACKLIGHT_CACHE_PATH", cubins.path().string());
+    const Environment driver_path("BACKLIGHT_DRIVER_PATH", BACKLIGHT_FAKE_DRIVER_PATH);
+    fault::FakeDriver& driver = test::fresh_driver();
+    const Outcome outcome =
+        command({"bench", "--shape", "1_1_128_64", "--kernel", "v2", "--kernel", "v3", "--repeats",
+                 "4", "--regime", "hot", "--no-matmul", "--json", "-"});
+    CAPTURE(outcome.errors);
+    REQUIRE(outcome.exit_code == exit_success);
+    const auto json = nlohmann::json::parse(outcome.out);
+    const auto& variants = json["measurements"][0]["variants"];
+    REQUIRE(variants.size() == 2);
+    CHECK(variants[0]["samples_ms"].size() == 4);
+    CHECK(variants[1]["samples_ms"].size() == 4);
+
+    // v2 and v3 differ in their shared memory; a timed chain is spin, delta, main, convert.
+    const auto launches = driver.launches();
+    std::string order;
+    for (std::size_t i = 2; i < launches.size(); ++i) {
+        if (std::string_view(launches[i].kernel) == "attention_backward_mma" &&
+            std::string_view(launches[i - 2].kernel) == "spin") {
+            const auto v2_bytes = shared_memory_bytes(kernel_preset("v2"), 64);
+            order += launches[i].shared_bytes == v2_bytes ? '2' : '3';
+        }
+    }
+    CHECK(order == "23322332");
+}
+
 TEST_CASE("without a driver, the subcommands that need one say so with exit code 1") {
-    setenv("BACKLIGHT_DRIVER_PATH", "/nonexistent/libcuda.so.1", 1);
+    const Environment driver_path("BACKLIGHT_DRIVER_PATH", no_driver);
     check_failure({"bench"}, exit_failure, {"driver_not_found", "/nonexistent/libcuda.so.1"});
     check_failure({"verify"}, exit_failure, {"driver_not_found"});
-    unsetenv("BACKLIGHT_DRIVER_PATH");
 }
 
 TEST_CASE("inspect without a GPU and without a target takes sm_90a and sm_120a") {
-    setenv("BACKLIGHT_DRIVER_PATH", "/nonexistent/libcuda.so.1", 1);
+    const Environment driver_path("BACKLIGHT_DRIVER_PATH", no_driver);
     const Outcome outcome =
         command({"inspect", "--kernel", "v2", "--head-dim", "64", "--json", "-"});
-    unsetenv("BACKLIGHT_DRIVER_PATH");
     CAPTURE(outcome.errors);
     REQUIRE(outcome.exit_code == exit_success);
     const auto json = nlohmann::json::parse(outcome.out);
@@ -168,10 +225,9 @@ TEST_CASE("inspect without a GPU and without a target takes sm_90a and sm_120a")
 
 TEST_CASE("inspect without a target takes the target of the GPU") {
     test::fresh_driver().fake_set_compute_capability(12, 0);
-    setenv("BACKLIGHT_DRIVER_PATH", BACKLIGHT_FAKE_DRIVER_PATH, 1);
+    const Environment driver_path("BACKLIGHT_DRIVER_PATH", BACKLIGHT_FAKE_DRIVER_PATH);
     const Outcome outcome =
         command({"inspect", "--kernel", "v2", "--head-dim", "64", "--json", "-"});
-    unsetenv("BACKLIGHT_DRIVER_PATH");
     CAPTURE(outcome.errors);
     REQUIRE(outcome.exit_code == exit_success);
     CHECK(nlohmann::json::parse(outcome.out)["target"] == "sm_120a");
@@ -179,18 +235,10 @@ TEST_CASE("inspect without a target takes the target of the GPU") {
 
 TEST_CASE(
     "doctor says what is missing and what to do, and its exit code that nothing can be done") {
-    setenv("BACKLIGHT_DRIVER_PATH", "/nonexistent/libcuda.so.1", 1);
-    const char* nvrtc = std::getenv("BACKLIGHT_NVRTC_PATH");
-    const std::string nvrtc_before = nvrtc != nullptr ? nvrtc : "";
+    const Environment driver_path("BACKLIGHT_DRIVER_PATH", no_driver);
     const Outcome compiles = command({"doctor", "--json", "-"});
-    setenv("BACKLIGHT_NVRTC_PATH", "/nonexistent/libnvrtc.so", 1);
+    const Environment nvrtc_path("BACKLIGHT_NVRTC_PATH", "/nonexistent/libnvrtc.so");
     const Outcome nothing = command({"doctor"});
-    unsetenv("BACKLIGHT_DRIVER_PATH");
-    if (nvrtc_before.empty()) {
-        unsetenv("BACKLIGHT_NVRTC_PATH");
-    } else {
-        setenv("BACKLIGHT_NVRTC_PATH", nvrtc_before.c_str(), 1);
-    }
 
     CHECK(compiles.exit_code == doctor_can_compile);
     const auto json = nlohmann::json::parse(compiles.out);
@@ -210,13 +258,12 @@ TEST_CASE("doctor tells usable GPUs from those without TMA") {
     fault::FakeDriver& driver = test::fresh_driver();
     driver.fake_set_device_count(2);
     driver.fake_set_compute_capability_of(1, 8, 9);
-    setenv("BACKLIGHT_DRIVER_PATH", BACKLIGHT_FAKE_DRIVER_PATH, 1);
+    const Environment driver_path("BACKLIGHT_DRIVER_PATH", BACKLIGHT_FAKE_DRIVER_PATH);
     const Diagnosis diagnosis = diagnose();
     driver.fake_set_compute_capability(8, 9);
     const Diagnosis old = diagnose();
     driver.fake_set_device_count(0);
     const Diagnosis none = diagnose();
-    unsetenv("BACKLIGHT_DRIVER_PATH");
 
     REQUIRE(diagnosis.gpus.size() == 2);
     CHECK(diagnosis.gpus[0].usable);

@@ -201,6 +201,7 @@ void profile(SupportKernels& support, const AttentionProblem& problem, const Nam
 
 void bench(const BenchOptions& options, std::ostream& out) {
     check_numbers(options);
+    check_json_path(options.json);
     const std::vector<AttentionProblem> problems = problems_of(options);
     const std::vector<NamedConfig> configs = configs_of(options);
 
@@ -228,7 +229,9 @@ void bench(const BenchOptions& options, std::ostream& out) {
     report.timing.pause_milliseconds = options.cool ? report.timing.pause_milliseconds : 0;
     report.timing.flush_bytes = flush_bytes(gpu.device().properties().l2_bytes);
     if (options.peak_tflops || options.peak_bandwidth) {
-        report.peaks.source = "command line";
+        const bool both = options.peak_tflops && options.peak_bandwidth;
+        report.peaks.source =
+            both || !report.peaks.tflops ? "command line" : "command line and datasheet";
         report.peaks.tflops = options.peak_tflops ? options.peak_tflops : report.peaks.tflops;
         report.peaks.gigabytes_per_second =
             options.peak_bandwidth ? options.peak_bandwidth : report.peaks.gigabytes_per_second;

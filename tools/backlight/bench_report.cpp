@@ -20,6 +20,7 @@ std::string percent(double value, std::optional<double> of) {
 
 std::vector<double> milliseconds(const std::vector<Sample>& samples) {
     std::vector<double> values;
+    values.reserve(samples.size());
     for (const Sample& sample : samples) {
         values.push_back(sample.milliseconds);
     }
@@ -60,10 +61,10 @@ std::string bounds_table(const AttentionProblem& problem, const Peaks& peaks) {
     const auto time = [](std::optional<double> value) {
         return value ? fmt::format("{:.2f} ms", *value) : unknown;
     };
-    table.add({"compute", fmt::format("{:.3f} TFLOP", backward_flops(problem) / 1e12),
+    table.add({"compute", fmt::format("{:.4g} TFLOP", backward_flops(problem) / 1e12),
                peaks.tflops ? fmt::format("{:g} TFLOP/s", *peaks.tflops) : unknown,
                time(bounds.compute_milliseconds)});
-    table.add({"memory", fmt::format("{:.3f} GB", backward_bytes(problem) / 1e9),
+    table.add({"memory", fmt::format("{:.4g} GB", backward_bytes(problem) / 1e9),
                peaks.gigabytes_per_second ? fmt::format("{:g} GB/s", *peaks.gigabytes_per_second)
                                           : unknown,
                time(bounds.memory_milliseconds)});

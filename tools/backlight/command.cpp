@@ -221,7 +221,7 @@ int run_command(const std::vector<std::string>& arguments, std::ostream& out,
         app.add_option("--device", device, "CUDA device [0]");
         // Global options may come after the subcommand, where people put them.
         app.fallthrough();
-        app.require_subcommand(1);
+        app.require_subcommand(0, 1);
         Action action;
         const Setup setup{.app = app, .device = device, .out = out, .action = action};
         add_bench(setup);
@@ -238,6 +238,11 @@ int run_command(const std::vector<std::string>& arguments, std::ostream& out,
             }
             errors << "backlight: usage: " << error.what()
                    << "\nbacklight --help and backlight COMMAND --help tell the options\n";
+            return exit_usage;
+        }
+        if (!action) {
+            errors << "backlight: usage: a subcommand is required: bench, verify, run, inspect or "
+                      "doctor\nbacklight --help tells the options\n";
             return exit_usage;
         }
         return action();

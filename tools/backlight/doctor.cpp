@@ -22,35 +22,34 @@ namespace backlight::tool {
 
 namespace {
 
-FoundGpu look_at(const std::shared_ptr<const device::DriverApi>& driver, int ordinal,
-                 const compiler::Nvrtc* nvrtc) {
-    FoundGpu gpu{.ordinal = ordinal};
+/// Fills in as much as the device tells before something about it is refused.
+void look_at(const std::shared_ptr<const device::DriverApi>& driver, const compiler::Nvrtc* nvrtc,
+             FoundGpu& gpu) {
     CUdevice handle = 0;
-    driver->check(driver->cuDeviceGet(&handle, ordinal), "get a device");
+    driver->check(driver->cuDeviceGet(&handle, gpu.ordinal), "get a device");
     std::array<char, 256> name{};
     driver->check(driver->cuDeviceGetName(name.data(), static_cast<int>(name.size()), handle),
                   "read a device's name");
     gpu.name = name.data();
-    int major = 0;
-    int minor = 0;
-    driver->check(
-        driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, handle),
-        "read a device attribute");
-    driver->check(
-        driver->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, handle),
-        "read a device attribute");
-    gpu.compute_capability = fmt::format("{}.{}", major, minor);
+    const auto attribute = [&](CUdevice_attribute which) {
+        int value = 0;
+        driver->check(driver->cuDeviceGetAttribute(&value, which, handle),
+                      "read a device attribute");
+        return value;
+    };
+    gpu.compute_capability =
+        fmt::format("{}.{}", attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+                    attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
     driver->check(driver->cuDeviceTotalMem(&gpu.memory_bytes, handle),
                   "read a device's memory size");
-    const device::CudaDevice device(driver, ordinal);
+    const device::CudaDevice device(driver, gpu.ordinal);
     gpu.target = device.properties().target.name;
-    if (nvrtc != nullptr) {
-        nvrtc->require_target(device.properties().target);
-        gpu.usable = true;
-    } else {
+    if (nvrtc == nullptr) {
         gpu.problem = "without NVRTC it runs only kernels that are in the cache already";
+        return;
     }
-    return gpu;
+    nvrtc->require_target(device.properties().target);
+    gpu.usable = true;
 }
 
 void look_for_gpus(const RuntimeOptions& options, const compiler::Nvrtc* nvrtc,
@@ -76,10 +75,11 @@ void look_for_gpus(const RuntimeOptions& options, const compiler::Nvrtc* nvrtc,
             "a container whether the GPU was passed into it";
     }
     for (int ordinal = 0; ordinal < count; ++ordinal) {
+        FoundGpu& gpu = diagnosis.gpus.emplace_back(FoundGpu{.ordinal = ordinal});
         try {
-            diagnosis.gpus.push_back(look_at(driver, ordinal, nvrtc));
+            look_at(driver, nvrtc, gpu);
         } catch (const Error& error) {
-            diagnosis.gpus.push_back({.ordinal = ordinal, .problem = error.what()});
+            gpu.problem = error.what();
         }
     }
 }

@@ -108,6 +108,7 @@ std::vector<Inspection> inspect_kernels(const InspectOptions& options) {
 }
 
 void inspect(const InspectOptions& options, std::ostream& out) {
+    check_json_path(options.json);
     const std::vector<Inspection> inspections = inspect_kernels(options);
     if (!options.dump_cubin.empty()) {
         dump_cubins(inspections, options.dump_cubin);

@@ -72,7 +72,8 @@ nlohmann::ordered_json inspection_json(const Inspection& inspection, bool texts)
 std::string format_inspections(const std::vector<Inspection>& inspections) {
     std::string text;
     TextTable table({"target", "kernel", "entry", "registers", "stack", "spill stores",
-                     "spill loads", "shared", "threads", "blocks/SM", "compile"});
+                     "spill loads", "shared", "threads", "blocks/SM", "compile"},
+                    3);
     double wall = 0;
     for (const Inspection& inspection : inspections) {
         for (const InspectedKernel& kernel : inspection.kernels) {
@@ -95,8 +96,8 @@ std::string format_inspections(const std::vector<Inspection>& inspections) {
                             problem.causal ? "causal" : "full", inspections.front().nvrtc_version);
     }
     return text + table.text() +
-           fmt::format("\n{} chains in {:.0f} ms by the wall clock, opening NVRTC included\n",
-                       inspections.size(), wall);
+           fmt::format("\n{} chain{} in {:.0f} ms by the wall clock, opening NVRTC included\n",
+                       inspections.size(), inspections.size() == 1 ? "" : "s", wall);
 }
 
 nlohmann::ordered_json to_json(const std::vector<Inspection>& inspections, bool texts) {

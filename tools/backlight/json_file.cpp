@@ -8,6 +8,21 @@
 
 namespace backlight::tool {
 
+namespace {
+
+Error cannot_write(const std::string& path) {
+    return {ErrorCode::file_error,
+            fmt::format("json is '{}': the file could not be written", path)};
+}
+
+}  // namespace
+
+void check_json_path(const std::string& path) {
+    if (!path.empty() && path != "-" && !std::ofstream(path, std::ios::app)) {
+        throw cannot_write(path);
+    }
+}
+
 void write_json(const std::string& path, const nlohmann::ordered_json& document,
                 std::ostream& out) {
     // Names come from drivers and command lines: text that is not UTF-8 must not cost the report.
@@ -21,8 +36,7 @@ void write_json(const std::string& path, const nlohmann::ordered_json& document,
     file << text;
     file.close();
     if (!file) {
-        throw Error(ErrorCode::file_error,
-                    fmt::format("json is '{}': the file could not be written", path));
+        throw cannot_write(path);
     }
 }
 

@@ -6,6 +6,10 @@
 
 namespace backlight::tool {
 
+/// Throws `file_error` unless `write_json` could write there now: to be asked before a long
+/// measurement, not after it. Makes the file; "-" and an empty path are always good.
+void check_json_path(const std::string& path);
+
 /// Writes the document to the file, or to `out` where `path` is "-". Throws `file_error`.
 void write_json(const std::string& path, const nlohmann::ordered_json& document, std::ostream& out);
 

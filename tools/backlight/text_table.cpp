@@ -28,7 +28,8 @@ std::string TextTable::text() const {
         std::string line;
         for (std::size_t i = 0; i < widths.size(); ++i) {
             const std::string padding(widths[i] - width(row[i]), ' ');
-            line += i == 0 ? row[i] + padding : std::string(gap, ' ') + padding + row[i];
+            line += i == 0 ? "" : std::string(gap, ' ');
+            line += i < names_ ? row[i] + padding : padding + row[i];
         }
         line.erase(line.find_last_not_of(' ') + 1);
         lines += line + '\n';

@@ -1,14 +1,19 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace backlight::tool {
 
-/// Rows of text in aligned columns: the first column to the left, all others to the right.
+/// Rows of text in aligned columns: names to the left, figures to the right.
 class TextTable {
   public:
-    explicit TextTable(std::vector<std::string> heading) { rows_.push_back(std::move(heading)); }
+    /// The first `names` columns hold names, the others figures.
+    explicit TextTable(std::vector<std::string> heading, std::size_t names = 1) : names_(names) {
+        rows_.push_back(std::move(heading));
+    }
 
     /// As many cells as the heading has.
     void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
@@ -17,6 +22,7 @@ class TextTable {
     std::string text() const;
 
   private:
+    std::size_t names_;
     std::vector<std::vector<std::string>> rows_;
 };
 
