@@ -162,20 +162,13 @@ install_wheels() {
 }
 
 print_environment() {
-    local include_dirs library_dir
+    local include_dirs
     include_dirs=$(dirname "$cuda_header")
     if [ "$(dirname "$nvrtc_header")" != "$include_dirs" ]; then
         include_dirs+=";$(dirname "$nvrtc_header")"
     fi
     printf 'export BACKLIGHT_CUDA_INCLUDE_DIR=%q\n' "$include_dirs"
     printf 'export BACKLIGHT_NVRTC_PATH=%q\n' "$nvrtc_library"
-    if [[ $nvrtc_library == "$root/.deps/"* ]]; then
-        # NVRTC opens libnvrtc-builtins by its bare name, which the loader finds only like this: the
-        # wheels' folder, unlike a toolkit's, is not among the system's.
-        library_dir=$(dirname "$nvrtc_library")
-        # shellcheck disable=SC2016  # for the caller to expand
-        printf 'export LD_LIBRARY_PATH=%q${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\n' "$library_dir"
-    fi
 }
 
 mapfile -t missing < <(missing_programs)

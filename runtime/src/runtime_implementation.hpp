@@ -4,6 +4,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "attention/kernel_loader.hpp"
 #include "attention/plan.hpp"
 #include "backlight/runtime.hpp"
 #include "compiler/kernel_store.hpp"
@@ -21,10 +22,9 @@ class Runtime::Implementation {
                                                  const TileConfig& config);
     RuntimeCounters counters() const noexcept;
 
-    device::Device& device() noexcept { return *device_; }
-    const device::Device& device() const noexcept { return *device_; }
-    const std::shared_ptr<device::Device>& shared_device() noexcept { return device_; }
-    compiler::KernelStore& store() noexcept { return store_; }
+    device::Device& device() noexcept { return loader_.device(); }
+    const device::Device& device() const noexcept { return loader_.device(); }
+    compiler::KernelStore& store() noexcept { return loader_.store(); }
 
   private:
     struct PlanKey {
@@ -36,8 +36,7 @@ class Runtime::Implementation {
         std::size_t operator()(const PlanKey& key) const noexcept;
     };
 
-    std::shared_ptr<device::Device> device_;
-    compiler::KernelStore store_;
+    attention::KernelLoader loader_;
     std::shared_ptr<attention::ChainPlan::Counters> plan_counters_;
     std::mutex plans_mutex_;
     std::unordered_map<PlanKey, std::shared_ptr<const BackwardPlan>, PlanKeyHash> plans_;

@@ -47,6 +47,12 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
 void* operator new[](std::size_t bytes, std::align_val_t alignment) {
     return counted_allocation(bytes, alignment);
 }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+    return counted_allocation(bytes);
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+    return counted_allocation(bytes);
+}
 void operator delete(void* memory) noexcept {
     std::free(memory);
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "attention/kernels.hpp"
+#include "backlight/cache/disk_cache.hpp"
 #include "test_support.hpp"
 
 using namespace backlight;
@@ -94,6 +95,40 @@ TEST_CASE("damaged files in the cache cost a compile, no more") {
     const auto again = store.get(convert_request());
     CHECK(store.compiles() == 1);
     CHECK(again.kernel->cubin == compiled.kernel->cubin);
+}
+
+TEST_CASE("an entry whose metadata are not what we write is a miss, and is replaced") {
+    const char* const good_rest =
+        R"(,"stack_bytes":0,"spill_store_bytes":0,"spill_load_bytes":0,"static_shared_bytes":0,)"
+        R"("compile_milliseconds":1.0})";
+    const std::vector<std::string> odd = {"",
+                                          "null",
+                                          "[1]",
+                                          "{}",
+                                          "not json",
+                                          std::string(R"({"registers":"255")") + good_rest,
+                                          std::string(R"({"registers":134217728)") + good_rest,
+                                          std::string(R"({"registers":-1)") + good_rest,
+                                          std::string(R"({"registers":1e30)") + good_rest};
+    for (const std::string& metadata : odd) {
+        CAPTURE(metadata);
+        const test::TemporaryDirectory directory;
+        const auto options = compiler::KernelStoreOptions{.nvrtc_path = test::real_nvrtc_path(),
+                                                          .cache_directory = directory.path()};
+        std::vector<std::byte> cubin;
+        {
+            KernelStore writer(options);
+            cubin = writer.get(convert_request()).kernel->cubin;
+            cache::DiskCache disk(directory.path(), nullptr);
+            CHECK(disk.store(writer.key_of(convert_request()),
+                             {.metadata = metadata, .payload = cubin}));
+        }
+        KernelStore reader(options);
+        CHECK(reader.get(convert_request()).kernel->cubin == cubin);
+        CHECK(reader.compiles() == 1);
+        KernelStore later(options);
+        CHECK(later.get(convert_request()).cached);
+    }
 }
 
 TEST_CASE("threads that ask for the same kernel at the same time share one compilation") {

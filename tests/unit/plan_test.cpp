@@ -49,6 +49,12 @@ BACKLIGHT_KEPT void* operator new(std::size_t bytes, std::align_val_t alignment)
 BACKLIGHT_KEPT void* operator new[](std::size_t bytes, std::align_val_t alignment) {
     return counted(bytes, static_cast<std::size_t>(alignment));
 }
+BACKLIGHT_KEPT void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+    return counted(bytes, 1);
+}
+BACKLIGHT_KEPT void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+    return counted(bytes, 1);
+}
 BACKLIGHT_KEPT void operator delete(void* memory) noexcept {
     std::free(memory);
 }

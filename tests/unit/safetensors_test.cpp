@@ -186,8 +186,23 @@ TEST_CASE("safetensors: a full disk is reported when writing") {
         MESSAGE("skipped: there is no /dev/full");
         return;
     }
-    CHECK_THROWS_WITH_AS(write_safetensors("/dev/full", {}), doctest::Contains("not complete"),
+    CHECK_THROWS_WITH_AS(write_safetensors("/dev/full", {}), doctest::Contains("to its end"),
                          Error);
+    CHECK(std::filesystem::is_character_file("/dev/full"));
+}
+
+TEST_CASE("safetensors: a write that fails leaves the file that was there, and no other") {
+    const std::filesystem::path folder =
+        std::filesystem::temp_directory_path() / "backlight_safetensors_kept";
+    std::filesystem::create_directories(folder);
+    const std::filesystem::path path = folder / "kept.safetensors";
+    write_safetensors(path, {});
+    const auto size = std::filesystem::file_size(path);
+    // A folder in the temporary's place: it cannot be opened.
+    std::filesystem::create_directories(path.string() + ".partial");
+    CHECK_THROWS_AS(write_safetensors(path, {}), Error);
+    CHECK(std::filesystem::file_size(path) == size);
+    std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("safetensors: a truncated file is refused, wherever it ends") {

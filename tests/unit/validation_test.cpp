@@ -54,7 +54,7 @@ BackwardTensors good_tensors(const AttentionProblem& problem = good_problem) {
 
 // --- Problems -----------------------------------------------------------------------------------
 
-TEST_CASE("extents below 1 or above 2^31 - 1 are refused by name, value and rule") {
+TEST_CASE("extents below 1 or above 2^30 are refused by name, value and rule") {
     struct Extent {
         const char* name;
         std::int64_t AttentionProblem::*field;
@@ -64,20 +64,21 @@ TEST_CASE("extents below 1 or above 2^31 - 1 are refused by name, value and rule
                                  {"seqlen_q", &AttentionProblem::seqlen_q},
                                  {"seqlen_kv", &AttentionProblem::seqlen_kv},
                                  {"head_dim", &AttentionProblem::head_dim}}) {
-        for (const std::int64_t bad : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 31,
-                                       std::int64_t{1} << 62, largest, -largest - 1}) {
+        for (const std::int64_t bad :
+             {std::int64_t{0}, std::int64_t{-1}, (std::int64_t{1} << 30) + 1, std::int64_t{1} << 62,
+              largest, -largest - 1}) {
             AttentionProblem problem = good_problem;
             problem.*extent.field = bad;
             refused(ErrorCode::invalid_argument, problem,
-                    {extent.name, "is " + std::to_string(bad) + ":", "1 … 2147483647"});
+                    {extent.name, "is " + std::to_string(bad) + ":", "1 … 1073741824"});
         }
     }
 }
 
 TEST_CASE("extents that are each allowed are refused where their product passes the grid's limit") {
     AttentionProblem problem = good_problem;
-    problem.batch = problem.heads = 2147483647;
-    refused(ErrorCode::invalid_argument, problem, {"batch · heads", "4611686014132420609", "2^31"});
+    problem.batch = problem.heads = 1 << 30;
+    refused(ErrorCode::invalid_argument, problem, {"batch · heads", "1152921504606846976", "2^31"});
     // 2^31 blocks of 64 rows: one too many.
     problem = good_problem;
     problem.batch = 1 << 15;
@@ -436,5 +437,22 @@ TEST_CASE("an output at the address of the row sums is refused with both names")
         BackwardTensors aliased = good_tensors();
         (aliased.*output.view).data = const_cast<float*>(aliased.lse.data);
         refused(aliased, good_problem, {output.name, "lse", "memory of its own"});
+    }
+}
+
+TEST_CASE("a tensor that starts in the workspace is refused by name") {
+    const BackwardTensors tensors = good_tensors();
+    constexpr std::size_t bytes = 4096;
+    for (const NamedOutput& output : outputs) {
+        BackwardTensors inside = tensors;
+        constexpr std::uintptr_t address = std::uintptr_t{1} << 50U;
+        auto* const workspace = reinterpret_cast<void*>(address);
+        (inside.*output.view).data = reinterpret_cast<void*>(address + bytes - 256);
+        check_refused(
+            ErrorCode::invalid_argument,
+            {std::string(output.name) + ".data", "within the workspace"},
+            [&] { attention::validate_workspace(inside, workspace, bytes, bytes, good_problem); });
+        (inside.*output.view).data = reinterpret_cast<void*>(address + bytes);
+        CHECK_NOTHROW(attention::validate_workspace(inside, workspace, bytes, bytes, good_problem));
     }
 }

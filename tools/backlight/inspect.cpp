@@ -29,7 +29,11 @@ std::vector<device::Target> targets_of(const InspectOptions& options,
         const device::CudaDevice device(device::open_driver(environment.driver_path),
                                         options.device);
         return {device.properties().target};
-    } catch (const Error&) {
+    } catch (const Error& error) {
+        // A device that was asked for by its number must be there.
+        if (options.device != 0 && error.code() != ErrorCode::driver_not_found) {
+            throw;
+        }
         // No GPU, or none that the kernels run on; `doctor` tells which. Compiling needs none.
         return {device::target_by_name("sm_90a"), device::target_by_name("sm_120a")};
     }
@@ -38,7 +42,9 @@ std::vector<device::Target> targets_of(const InspectOptions& options,
 /// A length that the tile divides, for kernels that take any such length.
 std::int64_t default_seqlen(const TileConfig& config) {
     constexpr std::int64_t usual = 4096;
-    if (config.block_q < 1 || config.block_kv < 1) {
+    constexpr int largest_block = 256;
+    if (config.block_q < 1 || config.block_kv < 1 || config.block_q > largest_block ||
+        config.block_kv > largest_block) {
         return usual;  // refused by its own name later
     }
     const std::int64_t step = std::lcm<std::int64_t>(config.block_q, config.block_kv);

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -21,6 +23,21 @@ using Operand = ProblemData::Operand;
 
 constexpr std::string_view bf16_name = "BF16";
 constexpr std::string_view fp16_name = "F16";
+
+/// Before the work, not after it: the output can be made, and is not the input.
+void require_writable(const RunOptions& options) {
+    std::error_code failure;
+    if (std::filesystem::equivalent(options.in, options.out, failure)) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("out is '{}': it must be another file than in", options.out));
+    }
+    const std::filesystem::path folder = std::filesystem::absolute(options.out).parent_path();
+    if (!std::filesystem::is_directory(folder, failure) || ::access(folder.c_str(), W_OK) != 0) {
+        throw Error(ErrorCode::file_error,
+                    fmt::format("out is '{}': {} must be a folder that can be written to",
+                                options.out, folder.string()));
+    }
+}
 
 [[noreturn]] void refuse(const std::string& file, const std::string& what) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", file, what));
@@ -162,6 +179,7 @@ int run_file(const RunOptions& options) {
                     "bshd");
     }
     const SafetensorsFile file = verification::read_safetensors(options.in);
+    require_writable(options);
     const AttentionProblem problem = problem_of(file, options);
 
     RuntimeOptions runtime_options;

@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "backlight/error.hpp"
 #include "backlight/tile_config.hpp"
+#include "json_file.hpp"
 #include "problem_check.hpp"
+#include "runtime_implementation.hpp"
+#include "version.hpp"
 
 namespace backlight::tool {
 
@@ -205,15 +208,6 @@ std::vector<NamedConfig> chosen_kernels(const std::vector<std::string>& names) {
     return chosen;
 }
 
-void write_json(const std::string& path, const json& document) {
-    std::ofstream file(path);
-    file << document.dump(2) << '\n';
-    if (!file.flush()) {
-        throw Error(ErrorCode::file_error,
-                    fmt::format("{}: the report could not be written", path));
-    }
-}
-
 /// Runs groups and keeps what they gave.
 class Verification {
   public:
@@ -271,6 +265,7 @@ class Verification {
 }  // namespace
 
 int verify(const VerifyOptions& options) {
+    check_json_path(options.json);
     const std::vector<NamedConfig> kernels = chosen_kernels(options.kernels);
     RuntimeOptions runtime_options;
     runtime_options.device = options.device;
@@ -312,12 +307,16 @@ int verify(const VerifyOptions& options) {
     fmt::print("\n{} problems, {} failed ({:.1f} s)\n", verification.problems(),
                verification.failed(), seconds.count());
     if (!options.json.empty()) {
-        write_json(options.json, {{"device", gpu.runtime().device_name()},
-                                  {"target", gpu.runtime().target()},
-                                  {"problems", verification.problems()},
-                                  {"failed", verification.failed()},
-                                  {"seconds", seconds.count()},
-                                  {"reports", verification.reports()}});
+        write_json(options.json,
+                   {{"device", gpu.runtime().device_name()},
+                    {"target", gpu.runtime().target()},
+                    {"nvrtc", gpu.runtime().implementation().store().nvrtc().version()},
+                    {"backlight", {{"version", version()}, {"git_revision", git_revision()}}},
+                    {"problems", verification.problems()},
+                    {"failed", verification.failed()},
+                    {"seconds", seconds.count()},
+                    {"reports", verification.reports()}},
+                   std::cout);
     }
     return verification.failed() == 0 ? 0 : 1;
 }

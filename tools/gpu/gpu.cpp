@@ -17,8 +17,14 @@ Gpu::Gpu(const RuntimeOptions& options) {
     handle_ = device_->handle();
     driver_->check(driver_->cuDevicePrimaryCtxRetain(&context_, handle_),
                    "retain the primary context");
-    make_current();
-    driver_->check(driver_->cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "create a stream");
+    try {
+        make_current();
+        driver_->check(driver_->cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING),
+                       "create a stream");
+    } catch (...) {
+        driver_->cuDevicePrimaryCtxRelease(handle_);
+        throw;
+    }
 }
 
 Gpu::~Gpu() {
@@ -43,7 +49,9 @@ std::shared_ptr<const device::Kernel> Gpu::kernel(const std::string& source,
                                                 .entry = entry,
                                                 .specialisation = specialisation,
                                                 .target = device_->properties().target});
-    return device_->load(compiled.kernel->cubin, entry.c_str(), dynamic_shared_bytes);
+    auto kernel = device_->load(compiled.kernel->cubin, entry.c_str(), dynamic_shared_bytes);
+    kernel->prepare();
+    return kernel;
 }
 
 DeviceBuffer::DeviceBuffer(const Gpu& gpu, std::size_t bytes) : gpu_(&gpu), bytes_(bytes) {

@@ -347,7 +347,14 @@ void write_safetensors(const std::filesystem::path& path, const SafetensorsFile&
     });
     const std::string text = header_text(path, tensors, file.metadata);
 
-    std::ofstream stream(path, std::ios::binary | std::ios::trunc);
+    // Beside its place first: a file that is there now is not lost to a full disk. A pipe or a
+    // device is written to as it is.
+    std::error_code failure;
+    const bool in_place =
+        std::filesystem::exists(path, failure) && !std::filesystem::is_regular_file(path, failure);
+    const std::filesystem::path target =
+        in_place ? path : std::filesystem::path(path.string() + ".partial");
+    std::ofstream stream(target, std::ios::binary | std::ios::trunc);
     if (!stream) {
         fail(path, "cannot be opened for writing");
     }
@@ -359,8 +366,16 @@ void write_safetensors(const std::filesystem::path& path, const SafetensorsFile&
                      static_cast<std::streamsize>(tensor->data.size()));
     }
     stream.close();
-    if (!stream) {
-        fail(path, "could not be written to its end; what is there now is not complete");
+    failure.clear();
+    if (stream && !in_place) {
+        std::filesystem::rename(target, path, failure);
+    }
+    if (!stream || failure) {
+        if (!in_place) {
+            std::error_code ignored;
+            std::filesystem::remove(target, ignored);
+        }
+        fail(path, "could not be written to its end");
     }
 }
 

@@ -5,7 +5,7 @@
 
 namespace backlight {
 
-/// Why a call was refused or failed. The values are fixed: the C API returns the same numbers.
+/// Why a call was refused or failed. The values are fixed.
 enum class ErrorCode : int {
     /// A field of a problem, configuration or tensor breaks a rule; the message names all three.
     invalid_argument = 1,

@@ -33,7 +33,8 @@ struct AttentionProblem {
     /// Query i attends to keys 0 … i. Needs seqlen_q == seqlen_kv.
     bool causal = false;
     DataType dtype = DataType::bf16;
-    /// Multiplies Q·Kᵀ before the softmax; 1/√head_dim where not given. Any finite value.
+    /// Multiplies Q·Kᵀ before the softmax; 1/√head_dim where not given. Any finite
+    /// value up to 1e38, also zero and negative.
     std::optional<float> softmax_scale = std::nullopt;
 
     bool operator==(const AttentionProblem&) const = default;

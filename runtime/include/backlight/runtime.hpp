@@ -106,6 +106,7 @@ class Runtime {
     /// the first plan is made: its version is part of what a cached kernel is found by.
     explicit Runtime(const RuntimeOptions& options = {});
     ~Runtime();
+    /// A Runtime that has been moved from may only be destroyed or assigned to.
     Runtime(Runtime&&) noexcept;
     Runtime& operator=(Runtime&&) noexcept;
 

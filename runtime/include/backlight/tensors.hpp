@@ -46,7 +46,8 @@ struct ConstRowView {
 /// Rules, checked on every run: no null pointer; data of each tensor 16-byte aligned; every stride
 /// over an extent above 1 positive, a multiple of 8 elements (16 bytes, which TMA demands) and
 /// below 2^39 elements; outputs must not overlap themselves, and no two outputs, nor an output and
-/// an input, may start at the same address. `lse` is 4-byte aligned, with strides not negative.
+/// an input, may start at the same address. None may start within the workspace. `lse` is 4-byte
+/// aligned, its strides from 0 to below 2^39.
 struct BackwardTensors {
     ConstTensorView q, k, v, o, d_o;
     ConstRowView lse;

@@ -10,22 +10,18 @@
 namespace backlight::attention {
 
 ChainPlan::ChainPlan(const AttentionProblem& problem, const TileConfig& config,
-                     std::shared_ptr<device::Device> device, compiler::KernelStore& store,
-                     std::shared_ptr<Counters> counters)
+                     KernelLoader& loader, std::shared_ptr<Counters> counters)
     : problem_(problem),
       config_(config),
       layout_(problem),
-      device_(std::move(device)),
+      device_(loader.shared_device()),
       counters_(std::move(counters)) {
     const auto chain = backward_chain(problem_, config_, device_->properties().target);
     const std::array<LoadedKernel*, 3> places = {&delta_, &main_, &convert_};
     for (std::size_t i = 0; i < chain.size(); ++i) {
-        const KernelPlan& plan = chain[i];
-        const compiler::KernelLookup compiled = store.get(plan.request);
-        places[i]->kernel = device_->load(compiled.kernel->cubin, plan.request.entry.c_str(),
-                                          plan.shape.dynamic_shared_bytes);
-        places[i]->shape = plan.shape;
-        resources_.push_back(kernel_resources(plan, compiled));
+        const KernelLoader::Loaded loaded = loader.load(chain[i]);
+        *places[i] = {loaded.kernel, chain[i].shape};
+        resources_.push_back(kernel_resources(chain[i], loaded.compiled));
     }
 }
 
@@ -51,20 +47,7 @@ void ChainPlan::tensor_map(const char* operand, const ConstTensorView& view, std
 void ChainPlan::run(const BackwardTensors& tensors, void* workspace, std::size_t workspace_bytes,
                     Stream stream) const {
     validate(tensors, problem_);
-    if (workspace == nullptr) {
-        throw Error(ErrorCode::invalid_argument,
-                    "workspace is null: it must point to device memory");
-    }
-    if (reinterpret_cast<std::uintptr_t>(workspace) % WorkspaceLayout::alignment != 0) {
-        throw Error(ErrorCode::invalid_argument,
-                    fmt::format("workspace is {}: it must be a multiple of {} bytes", workspace,
-                                WorkspaceLayout::alignment));
-    }
-    if (workspace_bytes < layout_.bytes) {
-        throw Error(ErrorCode::workspace_too_small,
-                    fmt::format("workspace_bytes is {}: this problem needs {} ({})",
-                                workspace_bytes, layout_.bytes, to_string(problem_)));
-    }
+    validate_workspace(tensors, workspace, workspace_bytes, layout_.bytes, problem_);
 
     // Everything that can be refused is refused before the first launch.
     const kernel::DeltaArguments delta = delta_arguments(problem_, tensors, layout_, workspace);

@@ -6,10 +6,10 @@
 #include <memory>
 #include <vector>
 
+#include "attention/kernel_loader.hpp"
 #include "attention/kernels.hpp"
 #include "attention/workspace.hpp"
 #include "backlight/runtime.hpp"
-#include "compiler/kernel_store.hpp"
 #include "device/device.hpp"
 #include "tensor_map/tensor_map_cache.hpp"
 
@@ -24,8 +24,7 @@ class ChainPlan final : public BackwardPlan {
     };
 
     /// Compiles and loads what the chain needs.
-    ChainPlan(const AttentionProblem& problem, const TileConfig& config,
-              std::shared_ptr<device::Device> device, compiler::KernelStore& store,
+    ChainPlan(const AttentionProblem& problem, const TileConfig& config, KernelLoader& loader,
               std::shared_ptr<Counters> counters);
 
     const AttentionProblem& problem() const noexcept override { return problem_; }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "attention/kernels.hpp"
+#include "attention/workspace.hpp"
 #include "backlight/error.hpp"
 
 namespace backlight::attention {
@@ -22,8 +23,8 @@ namespace {
 }
 
 void require_extent(std::string_view field, std::int64_t value) {
-    // TMA counts rows and the kernels count tiles in 32 bits.
-    constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
+    // The kernels count rows in 32 bits, and a few tiles beyond the last one.
+    constexpr std::int64_t largest = std::int64_t{1} << 30;
     if (value < 1 || value > largest) {
         refuse(fmt::format("{} is {}: it must be 1 … {}", field, value, largest));
     }
@@ -52,8 +53,11 @@ void validate(const AttentionProblem& problem) {
         refuse(
             fmt::format("dtype is {}: it must be bf16 or fp16", static_cast<int>(problem.dtype)));
     }
-    if (problem.softmax_scale && !std::isfinite(*problem.softmax_scale)) {
-        refuse(fmt::format("softmax_scale is {}: it must be finite", *problem.softmax_scale));
+    // The kernels multiply it by log2(e).
+    constexpr float largest_scale = 1e38F;
+    if (problem.softmax_scale && !(std::abs(*problem.softmax_scale) <= largest_scale)) {
+        refuse(fmt::format("softmax_scale is {}: it must be finite, and at most 1e38",
+                           *problem.softmax_scale));
     }
     if (problem.head_dim != 64 && problem.head_dim != 128) {
         throw Error(
@@ -94,6 +98,11 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
             "block_kv", config.block_kv, "it must be a multiple of 32 from 32 to 256");
     require(config.stages >= 1 && config.stages <= 8, "stages", config.stages, "it must be 1 … 8");
     require(config.warps >= 1 && config.warps <= 32, "warps", config.warps, "it must be 1 … 32");
+
+    require(config.sequence_lengths == SequenceLengths::run_time ||
+                config.sequence_lengths == SequenceLengths::compile_time,
+            "sequence_lengths", static_cast<int>(config.sequence_lengths),
+            "it must be run_time or compile_time");
 
     const int query_row_groups = config.block_q / 16;
     const int key_row_groups = config.block_kv / 16;
@@ -147,6 +156,8 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
 
 namespace {
 
+constexpr std::int64_t stride_limit = std::int64_t{1} << 39;
+
 /// Extents of a tensor, with the stride over each.
 struct Dimension {
     std::string_view name;
@@ -172,7 +183,6 @@ void require_tensor(std::string_view name, const ConstTensorView& view,
     if (address % 16 != 0) {
         refuse(fmt::format("{}.data is {:#x}: it must be a multiple of 16 bytes", name, address));
     }
-    constexpr std::int64_t stride_limit = std::int64_t{1} << 39;
     for (const Dimension& dimension : dimensions) {
         if (dimension.extent == 1) {
             continue;  // Never stepped over.
@@ -265,6 +275,44 @@ void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
             fmt::format("lse.stride_batch is {} and lse.stride_head is {}: neither may be "
                         "negative",
                         tensors.lse.stride_batch, tensors.lse.stride_head));
+    }
+}
+
+void validate_workspace(const BackwardTensors& tensors, const void* workspace,
+                        std::size_t given_bytes, std::size_t needed_bytes,
+                        const AttentionProblem& problem) {
+    const auto address = reinterpret_cast<std::uintptr_t>(workspace);
+    if (address == 0) {
+        refuse("workspace is null: it must point to device memory");
+    }
+    if (address % WorkspaceLayout::alignment != 0) {
+        refuse(fmt::format("workspace is {}: it must be a multiple of {} bytes", workspace,
+                           WorkspaceLayout::alignment));
+    }
+    if (given_bytes < needed_bytes) {
+        throw Error(ErrorCode::workspace_too_small,
+                    fmt::format("workspace_bytes is {}: this problem needs {} ({})", given_bytes,
+                                needed_bytes, to_string(problem)));
+    }
+    const std::array<std::pair<std::string_view, const void*>, 9> all = {{
+        {"q", tensors.q.data},
+        {"k", tensors.k.data},
+        {"v", tensors.v.data},
+        {"o", tensors.o.data},
+        {"d_o", tensors.d_o.data},
+        {"lse", tensors.lse.data},
+        {"d_q", tensors.d_q.data},
+        {"d_k", tensors.d_k.data},
+        {"d_v", tensors.d_v.data},
+    }};
+    for (const auto& [name, data] : all) {
+        // Unsigned: an address below the workspace is far above it.
+        if (reinterpret_cast<std::uintptr_t>(data) - address < needed_bytes) {
+            refuse(
+                fmt::format("{}.data is {}, within the workspace of {} bytes at {}: it needs "
+                            "memory of its own",
+                            name, data, needed_bytes, workspace));
+        }
     }
 }
 

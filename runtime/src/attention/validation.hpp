@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 #include "backlight/problem.hpp"
 #include "backlight/tensors.hpp"
 #include "backlight/tile_config.hpp"
@@ -18,5 +20,11 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
 
 /// The rules of `BackwardTensors`; throws `invalid_argument`. Allocates nothing unless it throws.
 void validate(const BackwardTensors& tensors, const AttentionProblem& problem);
+
+/// The rules of `BackwardPlan::run` for a workspace: given, aligned, large enough (else
+/// `workspace_too_small`), and no tensor starts in it.
+void validate_workspace(const BackwardTensors& tensors, const void* workspace,
+                        std::size_t given_bytes, std::size_t needed_bytes,
+                        const AttentionProblem& problem);
 
 }  // namespace backlight::attention

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "backlight/error.hpp"
-#include "compiler/sources.hpp"
-#include "compiler/specialisation.hpp"
 #include "logging.hpp"
 
 namespace backlight::compiler {
@@ -35,70 +35,66 @@ cache::Entry to_entry(const CompiledKernel& kernel) {
     return {.metadata = metadata.dump(), .payload = kernel.cubin};
 }
 
-/// Null where the metadata are not ours: the entry is a miss then.
+/// A count out of an entry's metadata; nothing unless it is a whole number that a kernel may have.
+std::optional<int> count_in(const nlohmann::json& metadata, const char* field, int largest) {
+    const auto found = metadata.find(field);
+    if (found == metadata.end() || !found->is_number_integer()) {
+        return std::nullopt;
+    }
+    const auto value = found->get<std::int64_t>();
+    return value >= 0 && value <= largest ? std::optional<int>(static_cast<int>(value))
+                                          : std::nullopt;
+}
+
+/// Null where the entry does not hold what `to_entry` writes: it is a miss then, and replaced.
 std::shared_ptr<const CompiledKernel> from_entry(cache::Entry entry) {
+    constexpr int most_registers = 255;
+    constexpr int most_bytes = 1 << 30;
     const nlohmann::json metadata = nlohmann::json::parse(entry.metadata, nullptr, false);
-    if (!metadata.is_object()) {
+    if (!metadata.is_object() || entry.payload.empty()) {
+        return nullptr;
+    }
+    const auto registers = count_in(metadata, registers_field, most_registers);
+    const auto stack = count_in(metadata, stack_field, most_bytes);
+    const auto spill_store = count_in(metadata, spill_store_field, most_bytes);
+    const auto spill_load = count_in(metadata, spill_load_field, most_bytes);
+    const auto static_shared = count_in(metadata, static_shared_field, most_bytes);
+    const auto compile = metadata.find(compile_field);
+    if (!registers || !stack || !spill_store || !spill_load || !static_shared ||
+        compile == metadata.end() || !compile->is_number()) {
         return nullptr;
     }
     auto kernel = std::make_shared<CompiledKernel>();
     kernel->cubin = std::move(entry.payload);
-    kernel->resources = {.registers = metadata.value(registers_field, 0),
-                         .stack_bytes = metadata.value(stack_field, 0),
-                         .spill_store_bytes = metadata.value(spill_store_field, 0),
-                         .spill_load_bytes = metadata.value(spill_load_field, 0),
-                         .static_shared_bytes = metadata.value(static_shared_field, 0)};
-    kernel->compile_milliseconds = metadata.value(compile_field, 0.0);
+    kernel->resources = {.registers = *registers,
+                         .stack_bytes = *stack,
+                         .spill_store_bytes = *spill_store,
+                         .spill_load_bytes = *spill_load,
+                         .static_shared_bytes = *static_shared};
+    kernel->compile_milliseconds = compile->get<double>();
+    kernel->from_disk = true;
     return kernel;
 }
 
-/// The kernel source with every header it needs, and the specialisation.
-struct Program {
-    explicit Program(const KernelRequest& request) : headers(source_closure(request.source)) {
-        source = headers.front().text;
-        headers.erase(headers.begin());
-        headers.push_back({specialisation_header, request.specialisation});
-    }
-
-    std::string_view source;
-    std::vector<Header> headers;
-};
-
 }  // namespace
 
-KernelStore::KernelStore(KernelStoreOptions options) : options_(std::move(options)) {
-    if (!options_.cache_directory.empty()) {
-        disk_.emplace(options_.cache_directory,
+KernelStore::KernelStore(KernelStoreOptions options)
+    : nvrtc_(std::make_shared<NvrtcBackend>(std::move(options.nvrtc_path))),
+      backend_(options.backend != nullptr ? std::move(options.backend) : nvrtc_) {
+    if (!options.cache_directory.empty()) {
+        disk_.emplace(std::move(options.cache_directory),
                       [](std::string_view text) { logger().warn("{}", text); });
     }
-}
-
-const Nvrtc& KernelStore::nvrtc() {
-    const std::lock_guard lock(nvrtc_mutex_);
-    if (nvrtc_ == nullptr) {
-        nvrtc_ = std::make_unique<const Nvrtc>(options_.nvrtc_path);
-        logger().info("NVRTC {} from {}", nvrtc_->version(), nvrtc_->path());
-    }
-    return *nvrtc_;
-}
-
-std::vector<std::string> KernelStore::options_for(const device::Target& target) {
-    return {
-        "--gpu-architecture=" + target.name,
-        "--std=c++17",
-        // The log of ptxas tells registers and spills.
-        "--ptxas-options=-v",
-    };
 }
 
 cache::Key KernelStore::key_of(const KernelRequest& request) {
     cache::Key key;
     key.add("source", request.source)
         .add("entry", request.entry)
-        .add("source digest", source_digest(request.source))
-        .add("nvrtc", nvrtc().version())
+        .add("source digest", backend_->source_digest(request.source))
+        .add("compiler", backend_->version())
         .add("target", request.target.name)
-        .add("options", fmt::format("{}", fmt::join(options_for(request.target), "\n")))
+        .add("options", fmt::format("{}", fmt::join(backend_->options(request.target), "\n")))
         .add("specialisation", request.specialisation);
     return key;
 }
@@ -143,23 +139,23 @@ std::shared_ptr<const CompiledKernel> KernelStore::load_or_compile(const KernelR
             }
         }
     }
-    nvrtc().require_target(request.target);
-    const Program program(request);
-    std::vector<std::string> options = options_for(request.target);
-    // NVRTC keeps compilations of its own on disk since 12.9, and leaves ptxas's log out when it
-    // finds one. No part of the key: it changes where the cubin comes from, not what it is.
-    if (nvrtc().major() > 12 || nvrtc().minor() >= 9) {
-        options.emplace_back("--no-cache");
-    }
-    CompileResult result = nvrtc().compile({.name = request.source,
-                                            .source = program.source,
-                                            .headers = program.headers,
-                                            .options = options});
+    return compile(request, key);
+}
+
+KernelLookup KernelStore::recompile(const KernelRequest& request) {
+    const cache::Key key = key_of(request);
+    auto kernel = compile(request, key);
+    std::promise<std::shared_ptr<const CompiledKernel>> ready;
+    ready.set_value(kernel);
+    const std::lock_guard lock(kernels_mutex_);
+    kernels_.insert_or_assign(key.text(), ready.get_future().share());
+    return {std::move(kernel), false};
+}
+
+std::shared_ptr<const CompiledKernel> KernelStore::compile(const KernelRequest& request,
+                                                           const cache::Key& key) {
+    auto kernel = std::make_shared<CompiledKernel>(backend_->compile(request));
     ++compiles_;
-    auto kernel = std::make_shared<CompiledKernel>();
-    kernel->resources = parse_resource_usage(result.log);
-    kernel->cubin = std::move(result.cubin);
-    kernel->compile_milliseconds = result.milliseconds;
     logger().info("compiled {} for {} in {:.0f} ms: {} registers, {} bytes spilled", request.entry,
                   request.target.name, kernel->compile_milliseconds, kernel->resources.registers,
                   kernel->resources.spill_store_bytes);
@@ -167,17 +163,6 @@ std::shared_ptr<const CompiledKernel> KernelStore::load_or_compile(const KernelR
         disk_->store(key, to_entry(*kernel));
     }
     return kernel;
-}
-
-std::string KernelStore::ptx(const KernelRequest& request) {
-    const Program program(request);
-    // PTX is made for the virtual architecture of the target.
-    const std::vector<std::string> options = {
-        "--gpu-architecture=compute_" + request.target.name.substr(3), "--std=c++17"};
-    return nvrtc().compile_to_ptx({.name = request.source,
-                                   .source = program.source,
-                                   .headers = program.headers,
-                                   .options = options});
 }
 
 }  // namespace backlight::compiler

@@ -14,28 +14,10 @@
 
 #include "backlight/cache/disk_cache.hpp"
 #include "backlight/cache/key.hpp"
-#include "compiler/nvrtc.hpp"
-#include "compiler/resource_usage.hpp"
-#include "device/target.hpp"
+#include "compiler/backend.hpp"
+#include "compiler/nvrtc_backend.hpp"
 
 namespace backlight::compiler {
-
-/// A kernel to be had: an embedded source with its specialisation.
-struct KernelRequest {
-    /// The embedded file, for example "attention_backward_mma.cu".
-    std::string source;
-    /// The extern "C" function in it.
-    std::string entry;
-    /// The text of "specialisation.cuh".
-    std::string specialisation;
-    device::Target target;
-};
-
-struct CompiledKernel {
-    std::vector<std::byte> cubin;
-    ResourceUsage resources;
-    double compile_milliseconds = 0;
-};
 
 struct KernelLookup {
     std::shared_ptr<const CompiledKernel> kernel;
@@ -44,26 +26,36 @@ struct KernelLookup {
 };
 
 struct KernelStoreOptions {
-    std::string nvrtc_path;
+    std::string nvrtc_path = {};
     /// Empty: memory only.
-    std::filesystem::path cache_directory;
+    std::filesystem::path cache_directory = {};
+    /// Another compiler than NVRTC.
+    std::shared_ptr<Backend> backend = nullptr;
 };
 
-/// Gets compiled kernels: from memory, else from disk, else from NVRTC. Each kernel is compiled
-/// once however many threads ask for it at the same time.
+/// Gets compiled kernels: from memory, else from disk, else from the compiler. Each kernel is
+/// compiled once however many threads ask for it at the same time.
 class KernelStore {
   public:
     explicit KernelStore(KernelStoreOptions options);
 
     KernelLookup get(const KernelRequest& request);
 
-    /// NVRTC, opened at the first call.
-    const Nvrtc& nvrtc();
+    /// What a kernel is found by, in memory and on disk.
+    cache::Key key_of(const KernelRequest& request);
 
+    /// Compiles anew and replaces what is kept: for a kernel from the cache that the driver
+    /// refused.
+    KernelLookup recompile(const KernelRequest& request);
+
+    /// NVRTC, opened at the first call; for a store without a backend of the caller's.
+    const Nvrtc& nvrtc() { return nvrtc_->nvrtc(); }
     /// The options that are handed to NVRTC for a target.
-    static std::vector<std::string> options_for(const device::Target& target);
+    static std::vector<std::string> options_for(const device::Target& target) {
+        return NvrtcBackend::options_for(target);
+    }
     /// The PTX of a request: for tests and reading.
-    std::string ptx(const KernelRequest& request);
+    std::string ptx(const KernelRequest& request) { return nvrtc_->ptx(request); }
 
     const cache::DiskCache* disk() const noexcept { return disk_ ? &*disk_ : nullptr; }
     std::uint64_t compiles() const noexcept { return compiles_; }
@@ -75,13 +67,12 @@ class KernelStore {
 
     std::shared_ptr<const CompiledKernel> load_or_compile(const KernelRequest& request,
                                                           const cache::Key& key, bool& from_disk);
-    cache::Key key_of(const KernelRequest& request);
+    std::shared_ptr<const CompiledKernel> compile(const KernelRequest& request,
+                                                  const cache::Key& key);
 
-    KernelStoreOptions options_;
+    std::shared_ptr<NvrtcBackend> nvrtc_;
+    std::shared_ptr<Backend> backend_;
     std::optional<cache::DiskCache> disk_;
-
-    std::mutex nvrtc_mutex_;
-    std::unique_ptr<const Nvrtc> nvrtc_;
 
     std::mutex kernels_mutex_;
     std::unordered_map<std::string, Result> kernels_;  // by key text

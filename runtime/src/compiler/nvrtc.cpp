@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <system_error>
 
 #include "backlight/error.hpp"
 #include "device/shared_library.hpp"
@@ -29,6 +30,13 @@ std::vector<std::string> candidate_paths(const std::string& path) {
         }
     }
     return candidates;
+}
+
+/// The folder in which the file itself lies, whatever links lead to it.
+std::string real_folder(const std::string& file) {
+    std::error_code failure;
+    const std::filesystem::path real = std::filesystem::canonical(file, failure);
+    return (failure ? std::filesystem::path(file) : real).parent_path().string();
 }
 
 /// The version with its build, out of the comment that opens every PTX text:
@@ -67,7 +75,12 @@ class Nvrtc::Program {
             program_, static_cast<int>(options.size()), option_pointers.data());
         if (result != NVRTC_SUCCESS) {
             const std::string reason = nvrtc_.nvrtcGetErrorString_(result);
-            const std::string text = log();
+            std::string text;
+            try {
+                text = log();
+            } catch (const Error& error) {
+                text = error.what();
+            }
             nvrtc_.nvrtcDestroyProgram_(&program_);
             throw Error(ErrorCode::compile_failed,
                         fmt::format("NVRTC could not compile {}: {}\n  library: {} (version {})\n"
@@ -163,8 +176,7 @@ Nvrtc::Nvrtc(const std::string& path) {
     // NVRTC opens this one by its bare name at the first compilation, and the loader may not look
     // beside NVRTC (the Python wheels name no run path): opened once by its path, it is found.
     const std::vector<std::string> builtins = {
-        fmt::format("{}/libnvrtc-builtins.so.{}.{}",
-                    std::filesystem::path(path_).parent_path().string(), major_, minor_)};
+        fmt::format("{}/libnvrtc-builtins.so.{}.{}", real_folder(path_), major_, minor_)};
     const device::SharedLibrary opened_for_nvrtc(builtins);
 
     // NVRTC tells its build nowhere else.

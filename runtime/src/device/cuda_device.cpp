@@ -74,6 +74,23 @@ class CudaKernel final : public Kernel {
 
     CUkernel handle() const noexcept { return kernel_; }
 
+    void prepare() const override {
+        const DriverApi& driver = library_.driver();
+        CUcontext context = nullptr;
+        driver.check(driver.cuCtxGetCurrent(&context), "get the current context");
+        if (context == nullptr) {
+            return;
+        }
+        CUfunction function = nullptr;
+        driver.check(driver.cuKernelGetFunction(&function, kernel_),
+                     fmt::format("load {} into the current context", entry_));
+        // Reading an attribute makes the driver load the code that it would else load at launch.
+        int registers = 0;
+        driver.check(driver.cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function),
+                     fmt::format("read the registers of {}", entry_));
+        logger().debug("{} is ready in the current context, {} registers", entry_, registers);
+    }
+
     void launch(const LaunchShape& shape, const void* arguments, Stream stream) const override {
         CUlaunchAttribute early{};
         early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
@@ -155,21 +172,6 @@ std::shared_ptr<const Kernel> CudaDevice::load(std::span<const std::byte> cubin,
                                           static_cast<int>(dynamic_shared_bytes), kernel->handle(),
                                           device),
             fmt::format("reserve {} bytes of shared memory for {}", dynamic_shared_bytes, entry));
-    }
-    // The driver loads lazily; loading now keeps the first launch short and a capture free of it.
-    CUcontext context = nullptr;
-    driver_->check(driver_->cuCtxGetCurrent(&context), "get the current context");
-    if (context != nullptr) {
-        CUfunction function = nullptr;
-        driver_->check(driver_->cuKernelGetFunction(&function, kernel->handle()),
-                       fmt::format("load {} into the current context", entry));
-        // Reading an attribute makes the driver load the code that it would else load at launch.
-        int registers = 0;
-        driver_->check(
-            driver_->cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function),
-            fmt::format("read the registers of {}", entry));
-        logger().debug("loaded {} ({} bytes of cubin, {} registers)", entry, cubin.size(),
-                       registers);
     }
     return kernel;
 }

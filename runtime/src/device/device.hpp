@@ -42,6 +42,10 @@ class Kernel {
   public:
     virtual ~Kernel() = default;
 
+    /// Makes the kernel's code ready in the calling thread's current context, if there is one, so
+    /// that no launch has to: a capture must not.
+    virtual void prepare() const {}
+
     /// Enqueues the kernel with its one argument structure, which is copied before the call
     /// returns.
     virtual void launch(const LaunchShape& shape, const void* arguments, Stream stream) const = 0;

@@ -36,7 +36,7 @@ std::shared_ptr<const DriverApi> load_driver(const std::string& path) {
         throw Error(ErrorCode::driver_not_found,
                     fmt::format("the CUDA driver library could not be opened; on a machine with an "
                                 "NVIDIA GPU install its driver, or set BACKLIGHT_DRIVER_PATH to "
-                                "libcuda.so.1:{}",
+                                "libcuda.so.1; `backlight doctor` tells what this machine has:{}",
                                 library.failure()));
     }
     auto api = std::make_shared<DriverApi>();
@@ -45,8 +45,8 @@ std::shared_ptr<const DriverApi> load_driver(const std::string& path) {
     api->function = reinterpret_cast<decltype(api->function)>(library.symbol(symbol_name));    \
     if (api->function == nullptr) {                                                            \
         throw Error(ErrorCode::driver_not_found,                                               \
-                    fmt::format("the CUDA driver library {} has no {}: it is older than CUDA " \
-                                "12.0; install a newer driver",                                \
+                    fmt::format("the library {} has no {}: it is not the CUDA driver, or one " \
+                                "older than CUDA 12.0; install a newer driver",                \
                                 api->path, symbol_name));                                      \
     }
     BACKLIGHT_DRIVER_FUNCTIONS(BACKLIGHT_LOAD)

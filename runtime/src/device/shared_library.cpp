@@ -16,7 +16,8 @@ SharedLibrary::SharedLibrary(std::span<const std::string> names) {
             return;
         }
         const char* reason = dlerror();
-        failure_ += fmt::format("\n  {}: {}", name, reason != nullptr ? reason : "unknown reason");
+        // The loader's text begins with the name.
+        failure_ += fmt::format("\n  {}", reason != nullptr ? reason : name + ": unknown reason");
     }
 }
 

@@ -53,8 +53,8 @@ Target target_by_name(std::string_view name) {
     int capability = 0;
     const auto [end, failure] =
         std::from_chars(digits.data(), digits.data() + digits.size(), capability);
-    if (failure != std::errc{} || end != digits.data() + digits.size() || capability < 90 ||
-        capability > 129) {
+    if (failure != std::errc{} || digits.starts_with('0') || end != digits.data() + digits.size() ||
+        capability < 90 || capability > 129) {
         throw refuse();
     }
     return make_target(capability / 10, capability % 10);

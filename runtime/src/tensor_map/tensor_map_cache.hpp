@@ -22,16 +22,18 @@ struct CacheKey {
     bool operator==(const CacheKey&) const = default;
 };
 
-/// Remembers encoded tensor maps, so that a repeated call encodes nothing. Fixed in size: a new map
-/// displaces the one in its slot. Never locks, never allocates: each slot is a sequence lock, a
-/// reader that meets a writer has a miss, and a writer that meets another leaves it the slot.
+/// Remembers encoded tensor maps, so that a repeated call encodes nothing. Fixed in size: a map
+/// lies in one of a few neighbouring slots, and where these are taken a new one displaces one of
+/// them in turn. Never locks, never allocates: each slot is a sequence lock, a reader that meets a
+/// writer has a miss, and a writer that meets another leaves it the slot.
 class TensorMapCache {
   public:
     bool find(const CacheKey& key, kernel::TensorMap& map) const noexcept;
     void insert(const CacheKey& key, const kernel::TensorMap& map) noexcept;
 
   private:
-    static constexpr std::size_t slot_count = 64;
+    static constexpr std::size_t slot_count = 256;
+    static constexpr std::size_t neighbours = 8;
     static constexpr std::size_t key_words = 5;
     static constexpr std::size_t map_words = sizeof(kernel::TensorMap) / sizeof(std::uint64_t);
 
@@ -43,9 +45,12 @@ class TensorMapCache {
     };
 
     static std::array<std::uint64_t, key_words> words_of(const CacheKey& key) noexcept;
-    static std::size_t slot_of(const CacheKey& key) noexcept;
+    static std::size_t first_slot_of(const CacheKey& key) noexcept;
+    Slot& slot_for(const CacheKey& key) noexcept;
+    static bool read(const Slot& slot, const CacheKey& key, kernel::TensorMap& map) noexcept;
 
     std::array<Slot, slot_count> slots_;
+    std::atomic<std::uint64_t> next_displaced_ = 0;
 };
 
 }  // namespace backlight::tensor_map

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiler/resource_usage.hpp"
+#include "device/target.hpp"
+
+namespace backlight::compiler {
+
+/// A kernel to be had: an embedded source with its specialisation.
+struct KernelRequest {
+    /// The embedded file, for example "attention_backward_mma.cu".
+    std::string source;
+    /// The extern "C" function in it.
+    std::string entry;
+    /// The text of "specialisation.cuh".
+    std::string specialisation;
+    device::Target target;
+};
+
+struct CompiledKernel {
+    std::vector<std::byte> cubin;
+    ResourceUsage resources;
+    double compile_milliseconds = 0;
+    /// Read from the disk cache, not compiled by this process.
+    bool from_disk = false;
+};
+
+/// What makes a kernel of a request: NVRTC for a GPU, another compiler for another device. Safe to
+/// use from many threads.
+class Backend {
+  public:
+    virtual ~Backend() = default;
+
+    /// Name, version and build: part of what a cached kernel is found by.
+    virtual std::string version() = 0;
+    /// The options that decide what is compiled, as they are passed; part of the key too.
+    virtual std::vector<std::string> options(const device::Target& target) const = 0;
+    /// A digest of every text that a source is compiled from, but for the specialisation.
+    virtual std::string source_digest(std::string_view source) const = 0;
+    /// Throws `compile_failed` with the compiler's version, options and whole log.
+    virtual CompiledKernel compile(const KernelRequest& request) = 0;
+};
+
+}  // namespace backlight::compiler

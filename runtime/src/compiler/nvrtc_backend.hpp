@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiler/backend.hpp"
+#include "compiler/nvrtc.hpp"
+
+namespace backlight::compiler {
+
+/// NVRTC as the compiler of kernels: cubins for a target, with what ptxas tells of them.
+class NvrtcBackend final : public Backend {
+  public:
+    /// Opens nothing yet.
+    explicit NvrtcBackend(std::string path) : path_(std::move(path)) {}
+
+    /// NVRTC, opened at the first call; a failure to open it is not kept.
+    const Nvrtc& nvrtc();
+
+    static std::vector<std::string> options_for(const device::Target& target);
+
+    std::string version() override { return nvrtc().version(); }
+    std::vector<std::string> options(const device::Target& target) const override {
+        return options_for(target);
+    }
+    std::string source_digest(std::string_view source) const override;
+    CompiledKernel compile(const KernelRequest& request) override;
+
+    /// The PTX of a request: for tests and reading.
+    std::string ptx(const KernelRequest& request);
+
+  private:
+    std::string path_;
+    std::mutex mutex_;
+    std::unique_ptr<const Nvrtc> nvrtc_;
+};
+
+}  // namespace backlight::compiler
