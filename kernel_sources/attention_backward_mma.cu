@@ -390,6 +390,9 @@ extern "C" __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
         // place; and all have seen this tile arrive, so that its barrier may count the next load.
         __syncthreads();
         if constexpr (stages > 1) {
+            // The copy goes over the tile before this one. Its last products come before this
+            // tile's S in every thread, so no read of it can still be under way, and the barrier is
+            // enough; with one stage it would not be.
             const int ahead = query_start + loads_in_flight * block_q;
             if (ahead < seqlen_q && first_warp && elect_one()) {
                 pipeline.load(arguments, tile + loads_in_flight, ahead, index);
