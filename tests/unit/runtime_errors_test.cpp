@@ -243,7 +243,10 @@ TEST_CASE("a problem or configuration that breaks a rule is refused before anyth
 
 TEST_CASE("a cubin that the driver refuses is an error with the driver's name of it") {
     auto& driver = fresh_driver();
-    Runtime runtime(fake_options());
+    // From no cache: one that comes from there is compiled anew instead.
+    RuntimeOptions options = fake_options();
+    options.disable_disk_cache = true;
+    Runtime runtime(options);
     struct Case {
         const char* symbol;
         const char* fragment;
