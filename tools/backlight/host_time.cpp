@@ -8,7 +8,6 @@
 #include "compiler/kernel_store.hpp"
 #include "problem_data.hpp"
 #include "runtime_implementation.hpp"
-#include "tensor_map/tensor_map.hpp"
 
 namespace backlight::tool {
 
@@ -61,15 +60,7 @@ class ReadyChain {
 
         const auto encode = [&](const ConstTensorView& view, std::int64_t seqlen, int rows,
                                 kernel::TensorMap& map) {
-            constexpr std::int64_t panel_columns = 64;  // 128 bytes, the widest swizzle
-            gpu.device().encode(
-                {.address = view.data,
-                 .fp16 = problem.dtype == DataType::fp16,
-                 .extents = {problem.head_dim, seqlen, problem.heads, problem.batch},
-                 .strides = {view.stride_seqlen, view.stride_head, view.stride_batch},
-                 .box = {panel_columns, rows, 1, 1},
-                 .swizzle = tensor_map::Swizzle::bytes_128},
-                map);
+            gpu.device().encode(attention::tile_map_request(problem, view, seqlen, rows), map);
         };
         encode(tensors.q, problem.seqlen_q, config.block_q, main_.q);
         encode(tensors.d_o, problem.seqlen_q, config.block_q, main_.d_o);

@@ -59,10 +59,13 @@ class DeviceBuffer {
     DeviceBuffer(DeviceBuffer&& other) noexcept;
     DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
 
-    void* data() const noexcept { return reinterpret_cast<void*>(address_); }
+    // A CUdeviceptr is an integer by the driver's definition.
+    void* data() const noexcept {
+        return reinterpret_cast<void*>(address_);  // NOLINT(performance-no-int-to-ptr)
+    }
     template <typename T>
     T* as() const noexcept {
-        return reinterpret_cast<T*>(address_);
+        return static_cast<T*>(data());
     }
     std::size_t bytes() const noexcept { return bytes_; }
 

@@ -107,7 +107,7 @@ KernelLookup KernelStore::get(const KernelRequest& request) {
         if (const auto found = kernels_.find(key.text()); found != kernels_.end()) {
             const Result result = found->second;
             lock.unlock();
-            const auto kernel = result.get();
+            const auto& kernel = result.get();
             ++memory_hits_;
             return {kernel, true};
         }

@@ -60,7 +60,7 @@ bool TensorMapCache::read(const Slot& slot, const CacheKey& key, kernel::TensorM
 TensorMapCache::Slot& TensorMapCache::slot_for(const CacheKey& key) noexcept {
     const std::size_t first = first_slot_of(key);
     Slot* empty = nullptr;
-    kernel::TensorMap ignored;
+    kernel::TensorMap ignored{};
     for (std::size_t i = 0; i < neighbours; ++i) {
         Slot& slot = slots_[(first + i) % slot_count];
         if (read(slot, key, ignored)) {
