@@ -18,11 +18,6 @@ __device__ __forceinline__ void tma_load_4d(uint32_t destination, const void* te
         : "memory");
 }
 
-/// Brings a tensor map into the descriptor cache ahead of its first use.
-__device__ __forceinline__ void tma_prefetch_map(const void* tensor_map) {
-    asm volatile("prefetch.tensormap [%0];" : : "l"(tensor_map) : "memory");
-}
-
 /// True in one lane of a converged warp: the one that speaks for it.
 __device__ __forceinline__ bool elect_one() {
     uint32_t elected;

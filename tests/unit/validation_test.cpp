@@ -456,3 +456,14 @@ TEST_CASE("a tensor that starts in the workspace is refused by name") {
         CHECK_NOTHROW(attention::validate_workspace(inside, workspace, bytes, bytes, good_problem));
     }
 }
+
+TEST_CASE("a stride of the row sums is refused from 2^39 elements on") {
+    BackwardTensors tensors = good_tensors();
+    tensors.lse.stride_batch = (std::int64_t{1} << 39) - 1;
+    CHECK_NOTHROW(validate(tensors, good_problem));
+    tensors.lse.stride_batch = std::int64_t{1} << 39;
+    refused(tensors, good_problem, {"lse.stride_batch is 549755813888", "2^39"});
+    tensors = good_tensors();
+    tensors.lse.stride_head = std::numeric_limits<std::int64_t>::max();
+    refused(tensors, good_problem, {"lse.stride_head is 9223372036854775807", "2^39"});
+}

@@ -214,10 +214,10 @@ void require_no_self_overlap(std::string_view name, Dimensions dimensions, std::
             continue;
         }
         if (dimension.stride <= reach) {
-            refuse(fmt::format(
-                "{}.stride_{} is {}: an output must not overlap itself, and the "
-                "dimensions of smaller stride reach {} elements far",
-                name, dimension.name, dimension.stride, static_cast<std::int64_t>(reach) + 1));
+            refuse(
+                fmt::format("{}.stride_{} is {}: an output must not overlap itself, and the "
+                            "dimensions of smaller stride reach beyond that",
+                            name, dimension.name, dimension.stride));
         }
         reach += static_cast<__int128>(dimension.extent - 1) * dimension.stride;
     }
@@ -270,11 +270,13 @@ void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
     if (lse % alignof(float) != 0) {
         refuse(fmt::format("lse.data is {:#x}: it must be a multiple of 4 bytes", lse));
     }
-    if (tensors.lse.stride_batch < 0 || tensors.lse.stride_head < 0) {
-        refuse(
-            fmt::format("lse.stride_batch is {} and lse.stride_head is {}: neither may be "
-                        "negative",
-                        tensors.lse.stride_batch, tensors.lse.stride_head));
+    for (const std::int64_t stride : {tensors.lse.stride_batch, tensors.lse.stride_head}) {
+        if (stride < 0 || stride >= stride_limit) {
+            refuse(
+                fmt::format("lse.stride_batch is {} and lse.stride_head is {}: neither may be "
+                            "negative, and both must be below 2^39 elements",
+                            tensors.lse.stride_batch, tensors.lse.stride_head));
+        }
     }
 }
 
