@@ -23,6 +23,7 @@
 #include "primitives/ldmatrix.cuh"
 #include "primitives/mbarrier.cuh"
 #include "primitives/mma.cuh"
+#include "primitives/proxy_fence.cuh"
 #include "primitives/reduction.cuh"
 #include "primitives/scheduling.cuh"
 #include "primitives/shared_memory.cuh"
@@ -210,7 +211,7 @@ __device__ __forceinline__ uint32_t lane_address_columns_first(Tile tile, int ro
 }
 
 /// B operands of K or V for the scores: [slice of head_dim][pair of 8-key fragments].
-using KvFragments = uint32_t[depth_slices][score_fragments / 2][4];
+using KvFragments = OperandRegister[depth_slices][score_fragments / 2][4];
 
 __device__ __forceinline__ void load_kv_fragments(KvFragments& fragments, uint32_t lane_address) {
 #pragma unroll
@@ -225,12 +226,12 @@ __device__ __forceinline__ void load_kv_fragments(KvFragments& fragments, uint32
 
 /// product += A · Bᵀ, with A = Q and B = K, or A = dO and B = V: the block of rows at `a_address`
 /// with the key rows at `b_address`, which are read again where they are not resident.
-__device__ __forceinline__ void multiply_by_kv(float (&product)[score_fragments][4],
+__device__ __forceinline__ void multiply_by_kv(AccumulatorRegister (&product)[score_fragments][4],
                                                uint32_t a_address, KvFragments& resident,
                                                uint32_t b_address) {
 #pragma unroll
     for (int slice = 0; slice < depth_slices; ++slice) {
-        uint32_t a[4];
+        OperandRegister a[4];
         ldmatrix_x4(a, QueryTile::moved(a_address, 0, slice * mma_k));
 #pragma unroll
         for (int pair = 0; pair < score_fragments / 2; ++pair) {
@@ -238,7 +239,7 @@ __device__ __forceinline__ void multiply_by_kv(float (&product)[score_fragments]
                 ldmatrix_x4(resident[slice][pair],
                             KvTile::moved(b_address, pair * 16, slice * mma_k));
             }
-            const uint32_t(&b)[4] = resident[slice][pair];
+            const OperandRegister(&b)[4] = resident[slice][pair];
             mma_m16n8k16<Element>(product[2 * pair], a, b[0], b[1]);
             mma_m16n8k16<Element>(product[2 * pair + 1], a, b[2], b[3]);
         }
@@ -246,15 +247,15 @@ __device__ __forceinline__ void multiply_by_kv(float (&product)[score_fragments]
 }
 
 /// gradient += Aᵀ · B, with A = P and B = dO, or A = dS and B = Q, over all rows of the query tile.
-__device__ __forceinline__ void multiply_transposed(float (&gradient)[d_kv_fragments][4],
-                                                    uint32_t a_address, uint32_t b_address) {
+__device__ __forceinline__ void multiply_transposed(
+    AccumulatorRegister (&gradient)[d_kv_fragments][4], uint32_t a_address, uint32_t b_address) {
 #pragma unroll
     for (int query = 0; query < block_q; query += mma_k) {
-        uint32_t a[4];
+        OperandRegister a[4];
         ldmatrix_x4_transposed(a, ScoreTile::moved(a_address, query, 0));
 #pragma unroll
         for (int pair = 0; pair < d_kv_fragments / 2; ++pair) {
-            uint32_t b[4];
+            OperandRegister b[4];
             ldmatrix_x4_transposed(b, QueryTile::moved(b_address, query, pair * 16));
             mma_m16n8k16<Element>(gradient[2 * pair], a, b[0], b[1]);
             mma_m16n8k16<Element>(gradient[2 * pair + 1], a, b[2], b[3]);
@@ -263,7 +264,8 @@ __device__ __forceinline__ void multiply_transposed(float (&gradient)[d_kv_fragm
 }
 
 /// Stores a 16×8 result, rounded to elements, at the lane's place of its first row.
-__device__ __forceinline__ void store_fragment(uint32_t address, const float (&fragment)[4]) {
+__device__ __forceinline__ void store_fragment(uint32_t address,
+                                               const AccumulatorRegister (&fragment)[4]) {
     store_shared(address, pack<Element>(fragment[0], fragment[1]));
     store_shared(ScoreTile::moved(address, 8, 0), pack<Element>(fragment[2], fragment[3]));
 }
@@ -333,8 +335,8 @@ extern "C" __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
         load_kv_fragments(v_fragments, address + v_from_k);
     }
 
-    float d_k[d_kv_fragments][4] = {};
-    float d_v[d_kv_fragments][4] = {};
+    AccumulatorRegister d_k[d_kv_fragments][4] = {};
+    AccumulatorRegister d_v[d_kv_fragments][4] = {};
 
     // Delta, LSE and the zeroed accumulator come from the delta kernel.
     wait_for_previous_kernel();
@@ -358,7 +360,7 @@ extern "C" __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
             lane_address_rows_first(q_tile, scores_place.query_row, 0, scores_place.lane);
         const uint32_t k_scores =
             lane_address_columns_first(k_tile, scores_place.first_key, 0, scores_place.lane);
-        float scores[score_fragments][4] = {};
+        AccumulatorRegister scores[score_fragments][4] = {};
         multiply_by_kv(scores, q_scores, k_fragments, k_scores);
 
         // P = exp(scale · S − LSE). The tensor cores go on with dP meanwhile.
@@ -400,7 +402,7 @@ extern "C" __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
         }
 
         // dP = dO Vᵀ and dS = P ∘ (dP − delta).
-        float d_p[score_fragments][4] = {};
+        AccumulatorRegister d_p[score_fragments][4] = {};
         multiply_by_kv(d_p, q_scores + d_o_from_q, v_fragments, k_scores + v_from_k);
 #pragma unroll
         for (int fragment = 0; fragment < score_fragments; ++fragment) {
@@ -442,14 +444,14 @@ extern "C" __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
             lane_address_rows_first(d_s_tile, d_q_place.query_row, 0, d_q_place.lane);
         const uint32_t k_d_q =
             lane_address_rows_first(k_tile, 0, d_q_place.d_q_column, d_q_place.lane);
-        float d_q[d_q_fragments][4] = {};
+        AccumulatorRegister d_q[d_q_fragments][4] = {};
 #pragma unroll
         for (int key = 0; key < block_kv; key += mma_k) {
-            uint32_t d_s[4];
+            OperandRegister d_s[4];
             ldmatrix_x4(d_s, ScoreTile::moved(d_s_d_q, 0, key));
 #pragma unroll
             for (int pair = 0; pair < d_q_fragments / 2; ++pair) {
-                uint32_t k[4];
+                OperandRegister k[4];
                 ldmatrix_x4_transposed(k, KvTile::moved(k_d_q, key, pair * 16));
                 mma_m16n8k16<Element>(d_q[2 * pair], d_s, k[0], k[1]);
                 mma_m16n8k16<Element>(d_q[2 * pair + 1], d_s, k[2], k[3]);

@@ -208,7 +208,7 @@ struct OwnedTile {
     }
 };
 
-extern __shared__ float4 shared_memory[];
+extern __shared__ __align__(16) unsigned char shared_memory[];
 
 extern "C" __global__ void __launch_bounds__(reference_threads)
     attention_reference_forward(const __grid_constant__ ReferenceArguments arguments) {

@@ -7,11 +7,6 @@
 
 namespace backlight::kernel {
 
-/// Address of an object in the shared window, as PTX wants it.
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-    return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
 __device__ __forceinline__ void mbarrier_initialise(uint32_t barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(barrier), "r"(arrivals));
 }
@@ -21,10 +16,12 @@ __device__ __forceinline__ void mbarrier_initialisation_fence() {
     asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
 }
 
-/// Orders this thread's reads and writes of shared memory before those of the asynchronous proxy
-/// that a later barrier lets loose: between the last read of a tile and the copy over it.
-__device__ __forceinline__ void fence_shared_before_async_proxy() {
-    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+/// Arrives once.
+__device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];"
+                 :
+                 : "r"(barrier)
+                 : "memory");
 }
 
 /// Arrives once and adds `bytes` to what the current phase still waits for.

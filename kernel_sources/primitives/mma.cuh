@@ -13,12 +13,15 @@ constexpr int mma_n = 8;
 constexpr int mma_k = 16;
 
 template <typename Element>
-__device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                             uint32_t b1);
+__device__ __forceinline__ void mma_m16n8k16(AccumulatorRegister (&c)[4],
+                                             const OperandRegister (&a)[4],
+                                             const OperandRegister& b0, const OperandRegister& b1);
 
 template <>
-__device__ __forceinline__ void mma_m16n8k16<bf16>(float (&c)[4], const uint32_t (&a)[4],
-                                                   uint32_t b0, uint32_t b1) {
+__device__ __forceinline__ void mma_m16n8k16<bf16>(AccumulatorRegister (&c)[4],
+                                                   const OperandRegister (&a)[4],
+                                                   const OperandRegister& b0,
+                                                   const OperandRegister& b1) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -27,8 +30,10 @@ __device__ __forceinline__ void mma_m16n8k16<bf16>(float (&c)[4], const uint32_t
 }
 
 template <>
-__device__ __forceinline__ void mma_m16n8k16<fp16>(float (&c)[4], const uint32_t (&a)[4],
-                                                   uint32_t b0, uint32_t b1) {
+__device__ __forceinline__ void mma_m16n8k16<fp16>(AccumulatorRegister (&c)[4],
+                                                   const OperandRegister (&a)[4],
+                                                   const OperandRegister& b0,
+                                                   const OperandRegister& b1) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"

@@ -15,12 +15,21 @@ __device__ __forceinline__ float warp_sum(float value) {
     return value;
 }
 
-/// Adds two neighbouring fp32 numbers to global memory in one transaction; nothing comes back. The
-/// order of additions of different blocks is not fixed.
+/// Adds two neighbouring fp32 numbers, aligned to 8 bytes, to global memory in one transaction;
+/// nothing comes back. The order of additions of different blocks is not fixed.
 __device__ __forceinline__ void reduce_add_global(float* address, float x, float y) {
     asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};"
                  :
                  : "l"(address), "f"(x), "f"(y)
+                 : "memory");
+}
+
+/// The same with four numbers, aligned to 16 bytes.
+__device__ __forceinline__ void reduce_add_global(float* address, float x, float y, float z,
+                                                  float w) {
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(address), "f"(x), "f"(y), "f"(z), "f"(w)
                  : "memory");
 }
 

@@ -19,6 +19,12 @@ struct fp16 {
     uint16_t bits;
 };
 
+/// A register of an operand (two 16-bit elements) and of an accumulator of the tensor cores. They
+/// have names of their own because the emulated device, which compiles these sources too, fills
+/// them as late as hardware may, and tells what uses them too early.
+using OperandRegister = uint32_t;
+using AccumulatorRegister = float;
+
 constexpr int warp_size = 32;
 
 }  // namespace backlight::kernel
