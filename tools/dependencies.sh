@@ -87,6 +87,9 @@ libcli11-dev
 #if !__has_include(<nlohmann/json.hpp>)
 nlohmann-json3-dev
 #endif
+#if !__has_include(<boost/context/fiber.hpp>)
+libboost-context-dev
+#endif
 END
 }
 

@@ -30,6 +30,10 @@ const char* to_string(ErrorCode code) noexcept {
             return "compile_failed";
         case ErrorCode::file_error:
             return "file_error";
+        case ErrorCode::kernel_fault:
+            return "kernel_fault";
+        case ErrorCode::host_compiler_not_found:
+            return "host_compiler_not_found";
     }
     return "unknown";
 }

@@ -97,6 +97,9 @@ Runtime::Runtime(const RuntimeOptions& options) {
                                      .cache_directory = std::move(resolved.cache_directory)});
 }
 
+Runtime::Runtime(std::shared_ptr<Implementation> implementation)
+    : implementation_(std::move(implementation)) {}
+
 Runtime::~Runtime() = default;
 Runtime::Runtime(Runtime&&) noexcept = default;
 Runtime& Runtime::operator=(Runtime&&) noexcept = default;

@@ -1,7 +1,7 @@
 #pragma once
 
 // What the tests of the runtime share: errors as they must be, tensors at made-up addresses, a
-// folder for the time of a test, a Runtime over the fake driver.
+// folder or a variable of the environment for the time of a test, a Runtime over the fake driver.
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -57,6 +58,32 @@ class TemporaryDirectory {
 
   private:
     std::filesystem::path path_;
+};
+
+/// Sets an environment variable, or unsets it where there is no value, for the life of the object.
+class Environment {
+  public:
+    Environment(const char* name, const std::optional<std::string>& value) : name_(name) {
+        if (const char* before = std::getenv(name); before != nullptr) {
+            before_ = before;
+        }
+        set(value);
+    }
+    ~Environment() { set(before_); }
+    Environment(const Environment&) = delete;
+    Environment& operator=(const Environment&) = delete;
+
+  private:
+    void set(const std::optional<std::string>& value) const {
+        if (value) {
+            setenv(name_, value->c_str(), 1);
+        } else {
+            unsetenv(name_);
+        }
+    }
+
+    const char* name_;
+    std::optional<std::string> before_;
 };
 
 /// The NVRTC of this machine; empty: where the library looks by itself.

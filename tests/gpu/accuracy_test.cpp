@@ -81,18 +81,6 @@ TEST_CASE("strides of (batch, seqlen, heads, head_dim) and of a packed QKV tenso
     }
 }
 
-struct Geometry {
-    int block_q, block_kv, warps, stages;
-};
-
-// Row groups of one to sixteen, tiles wider than tall and the reverse, deep pipelines, and a width
-// (96) that no 128-byte panel divides.
-constexpr Geometry geometries[] = {
-    {16, 32, 2, 1}, {16, 64, 4, 2},   {32, 32, 2, 3},  {32, 32, 4, 4},  {32, 64, 4, 2},
-    {64, 32, 4, 1}, {64, 64, 4, 2},   {64, 64, 8, 3},  {64, 128, 8, 1}, {128, 64, 8, 1},
-    {96, 96, 6, 1}, {128, 128, 8, 1}, {32, 128, 8, 1}, {128, 32, 8, 2},
-};
-
 TEST_CASE("any configuration that the geometry allows matches fp64") {
     tool::Gpu gpu;
     tool::SupportKernels kernels(gpu);
@@ -101,11 +89,7 @@ TEST_CASE("any configuration that the geometry allows matches fp64") {
             // A multiple of every block size above.
             tool::ProblemCheck check(kernels, square_problem(1, 2, 384, head_dim, causal));
             for (const Geometry& geometry : geometries) {
-                TileConfig config;
-                config.block_q = geometry.block_q;
-                config.block_kv = geometry.block_kv;
-                config.warps = geometry.warps;
-                config.stages = geometry.stages;
+                const TileConfig config = tile_config(geometry);
                 if (shared_memory_bytes(config, head_dim) >
                     gpu.device().properties().target.shared_bytes_per_block) {
                     continue;
@@ -160,7 +144,7 @@ TEST_CASE("fifty runs at 512 and 4096 give equal bits of dK and dV, within 3e-3 
     for (const auto& [heads, seqlen] : {std::pair{4, 512}, std::pair{2, 4096}}) {
         for (const bool causal : {false, true}) {
             tool::CheckedProblem problem = square_problem(1, heads, seqlen, 128, causal);
-            problem.reference = tool::Reference::gpu_fp32;
+            problem.reference = tool::Reference::device_fp32;
             problem.repeats = 50;
             for (const tool::Tolerance& tolerance : tool::tolerances(problem)) {
                 REQUIRE(tolerance.relative_l2 == 3e-3);

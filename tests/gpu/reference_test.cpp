@@ -6,7 +6,7 @@
 
 #include "backlight/error.hpp"
 #include "gpu_test_support.hpp"
-#include "verification/half_types.hpp"
+#include "half_types.hpp"
 #include "verification/host_reference.hpp"
 
 namespace backlight::test {
@@ -38,7 +38,7 @@ void compare_with_host(const AttentionProblem& problem) {
     tool::ProblemData data(kernels, problem);
     data.randomise(11);
     const auto values = [&](Operand operand) {
-        return verification::widen<double>(problem.dtype, bits_of(data, operand));
+        return backlight::widen<double>(problem.dtype, bits_of(data, operand));
     };
     const std::vector<double> q = values(Operand::q);
     const std::vector<double> k = values(Operand::k);
@@ -119,7 +119,7 @@ TEST_CASE("random inputs have the moments of N(0, 1), and the same seed gives th
         std::array<double, 5> moments{};
         double neighbours = 0;
         double previous = 0;
-        for (const float value : verification::widen<float>(dtype, bits)) {
+        for (const float value : backlight::widen<float>(dtype, bits)) {
             double power = 1;
             for (double& moment : moments) {
                 moment += power / static_cast<double>(count);

@@ -91,10 +91,7 @@ TEST_CASE("a refused run launches nothing and names the field") {
         }
         // The delta kernel, the first of the chain, would have written the workspace.
         std::vector<std::byte> scratch(bytes);
-        gpu.driver().check(
-            gpu.driver().cuMemcpyDtoH(scratch.data(),
-                                      reinterpret_cast<CUdeviceptr>(data.workspace(bytes)), bytes),
-            "copy the workspace");
+        gpu.device().copy_to_host(scratch, data.workspace(bytes));
         CHECK(std::ranges::all_of(scratch, [](std::byte byte) { return byte == std::byte{0xff}; }));
     }
 

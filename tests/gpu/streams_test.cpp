@@ -176,7 +176,7 @@ TEST_CASE("a run in a context that is not the primary one gives the same bits of
     const BackwardTensors primary = check.data().tensors();
 
     CUcontext context = nullptr;
-    driver.check(create(&context, 0, gpu.device().handle()), "create a context");
+    driver.check(create(&context, 0, gpu.cuda_device().handle()), "create a context");
     {
         const OwnStream stream(driver);
         std::vector<tool::DeviceBuffer> buffers;

@@ -4,7 +4,6 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -21,32 +20,9 @@
 using namespace backlight;
 using namespace backlight::tool;
 using test::check_refused;
+using test::Environment;
 
 namespace {
-
-/// An environment variable with another value for the life of the object.
-class Environment {
-  public:
-    Environment(const char* name, const std::string& value) : name_(name) {
-        if (const char* before = std::getenv(name); before != nullptr) {
-            before_ = before;
-        }
-        setenv(name, value.c_str(), 1);
-    }
-    ~Environment() {
-        if (before_) {
-            setenv(name_, before_->c_str(), 1);
-        } else {
-            unsetenv(name_);
-        }
-    }
-    Environment(const Environment&) = delete;
-    Environment& operator=(const Environment&) = delete;
-
-  private:
-    const char* name_;
-    std::optional<std::string> before_;
-};
 
 const std::string no_driver = "/nonexistent/libcuda.so.1";
 
@@ -164,6 +140,41 @@ TEST_CASE(
     check_failure({"inspect", "--show", "ptx"}, exit_failure, {"invalid_argument", "'ptx'"});
 }
 
+TEST_CASE("the device is a number or emulated and anything else is refused by name") {
+    for (const char* text : {"gpu", "", "1x", " 1", "Emulated", "99999999999"}) {
+        CAPTURE(text);
+        check_failure({"verify", "--device", text}, exit_failure,
+                      {"invalid_argument", "device is '" + std::string(text) + "'",
+                       "number of a CUDA device", "emulated"});
+    }
+    check_failure({"--device", "gpu", "doctor"}, exit_failure, {"device is 'gpu'"});
+}
+
+TEST_CASE("bench and inspect refuse the emulated device and say why") {
+    check_failure({"bench", "--device", "emulated"}, exit_failure,
+                  {"invalid_argument", "device is 'emulated'", "CUDA device", "how long"});
+    check_failure({"--device", "emulated", "inspect"}, exit_failure,
+                  {"invalid_argument", "device is 'emulated'", "--target", "NVRTC"});
+}
+
+TEST_CASE("options of the emulated device's schedule are refused with a CUDA device") {
+    check_failure({"verify", "--seed", "7"}, exit_failure,
+                  {"invalid_argument", "seed is '7'", "CUDA device", "--device emulated"});
+    check_failure({"verify", "--device", "1", "--grid-order", "random"}, exit_failure,
+                  {"invalid_argument", "grid-order is 'random'", "--device emulated"});
+    check_failure({"run", "--in", "a", "--out", "b", "--seed", "0"}, exit_failure,
+                  {"invalid_argument", "seed is '0'", "CUDA device"});
+    check_failure({"run", "--in", "a", "--out", "b", "--grid-order", "ascending"}, exit_failure,
+                  {"invalid_argument", "grid-order is 'ascending'", "CUDA device"});
+    check_failure({"verify", "--device", "emulated", "--grid-order", "sideways"}, exit_failure,
+                  {"invalid_argument", "grid-order is 'sideways'", "ascending, descending"});
+    check_failure({"verify", "--device", "emulated", "--seed", "-1"}, exit_usage, {"usage", "-1"});
+    // Understood: what is refused is the kernel, before any device is opened.
+    check_failure({"verify", "--device", "emulated", "--seed", "18446744073709551615",
+                   "--grid-order", "descending", "--kernel", "v9"},
+                  exit_failure, {"unknown_kernel", "'v9'"});
+}
+
 TEST_CASE("a shape that a kernel does not take is refused before anything is launched") {
     fault::FakeDriver& driver = test::fresh_driver();
     const Environment driver_path("BACKLIGHT_DRIVER_PATH", BACKLIGHT_FAKE_DRIVER_PATH);
@@ -252,6 +263,30 @@ TEST_CASE(
     CHECK(nothing.exit_code == doctor_can_do_neither);
     CHECK(contains(nothing.out, "/nonexistent/libnvrtc.so"));
     CHECK(contains(nothing.out, "neither compiled nor run"));
+}
+
+TEST_CASE("doctor tells which compiler the emulated device has or that it has none") {
+    const test::TemporaryDirectory directory;
+    const auto compiler = directory.path() / "compiler";
+    std::ofstream(compiler) << "#!/bin/sh\necho some compiler 1.2\n";
+    std::filesystem::permissions(compiler, std::filesystem::perms::owner_all);
+    const Environment driver_path("BACKLIGHT_DRIVER_PATH", no_driver);
+    {
+        const Environment asked("BACKLIGHT_CXX", compiler.string());
+        const Outcome found = command({"doctor"});
+        CHECK(found.exit_code == doctor_can_compile);
+        CHECK(
+            contains(found.out, "emulated ok       " + compiler.string() + ", some compiler 1.2"));
+        CHECK(contains(found.out, "--device emulated"));
+        CHECK(nlohmann::json::parse(command({"doctor", "--json", "-"}).out)["can_emulate"] == true);
+    }
+    const Environment asked("BACKLIGHT_CXX", "/nonexistent/compiler");
+    const Outcome missing = command({"doctor"});
+    CHECK(missing.exit_code == doctor_can_compile);
+    CHECK(contains(missing.out, "emulated missing"));
+    CHECK(contains(missing.out, "BACKLIGHT_CXX"));
+    CHECK_FALSE(contains(missing.out, "--device emulated"));
+    CHECK(nlohmann::json::parse(command({"doctor", "--json", "-"}).out)["can_emulate"] == false);
 }
 
 TEST_CASE("doctor tells usable GPUs from those without TMA") {

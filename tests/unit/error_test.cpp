@@ -23,6 +23,8 @@ TEST_CASE("the numbers and names of error codes are fixed: other languages rely 
         {21, "nvrtc_too_old"},
         {22, "compile_failed"},
         {30, "file_error"},
+        {40, "kernel_fault"},
+        {41, "host_compiler_not_found"},
     };
     for (const auto& [number, name] : expected) {
         CHECK(to_string(static_cast<ErrorCode>(number)) == std::string(name));

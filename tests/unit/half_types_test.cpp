@@ -1,4 +1,4 @@
-#include "verification/half_types.hpp"
+#include "half_types.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,8 +7,8 @@
 #include <limits>
 
 using backlight::DataType;
-using backlight::verification::from_bits;
-using backlight::verification::to_bits;
+using backlight::from_bits;
+using backlight::to_bits;
 
 namespace {
 

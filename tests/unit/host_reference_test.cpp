@@ -12,19 +12,19 @@
 #include <vector>
 
 #include "backlight/error.hpp"
-#include "verification/half_types.hpp"
+#include "half_types.hpp"
 #include "verification/inputs.hpp"
 
 using backlight::AttentionProblem;
 using backlight::DataType;
 using backlight::Error;
 using backlight::ErrorCode;
+using backlight::widen;
 using backlight::verification::InputKind;
 using backlight::verification::InputTensors;
 using backlight::verification::make_inputs;
 using backlight::verification::reference_backward;
 using backlight::verification::reference_forward;
-using backlight::verification::widen;
 
 namespace {
 

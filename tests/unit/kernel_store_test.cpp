@@ -65,6 +65,23 @@ TEST_CASE("a kernel that another store has compiled is found on disk, with all i
     CHECK(found.kernel->compile_milliseconds == compiled.kernel->compile_milliseconds);
 }
 
+TEST_CASE("a kernel of a text of the caller's is compiled and found by that text") {
+    KernelStore store({.nvrtc_path = test::real_nvrtc_path(), .cache_directory = {}});
+    KernelRequest request{.source = "own.cu",
+                          .entry = "own_kernel",
+                          .target = device::target_by_name("sm_90a"),
+                          .text =
+                              "#include \"primitives/types.cuh\"\n"
+                              "extern \"C\" __global__ void own_kernel(int* out) {\n"
+                              "    *out = backlight::kernel::warp_size;\n"
+                              "}\n"};
+    CHECK(store.get(request).kernel->resources.registers > 0);
+    CHECK(store.get(request).cached);
+    request.text += "// Another text.\n";
+    CHECK_FALSE(store.get(request).cached);
+    CHECK(store.compiles() == 2);
+}
+
 TEST_CASE("a kernel on disk serves its own target and specialisation only") {
     const test::TemporaryDirectory directory;
     KernelStore store({.nvrtc_path = test::real_nvrtc_path(), .cache_directory = directory.path()});

@@ -13,6 +13,7 @@
 
 using namespace backlight;
 using test::check_refused;
+using test::Environment;
 using test::fake_options;
 using test::fresh_driver;
 using test::tensors_at;
@@ -21,32 +22,6 @@ namespace {
 
 const AttentionProblem problem{
     .batch = 2, .heads = 3, .seqlen_q = 128, .seqlen_kv = 128, .head_dim = 128, .causal = true};
-
-/// Sets an environment variable, or unsets it where the value is null, for the life of the object.
-class Environment {
-  public:
-    Environment(const char* name, const char* value) : name_(name) {
-        if (const char* before = std::getenv(name); before != nullptr) {
-            before_ = before;
-        }
-        set(value);
-    }
-    ~Environment() { set(before_ ? before_->c_str() : nullptr); }
-    Environment(const Environment&) = delete;
-    Environment& operator=(const Environment&) = delete;
-
-  private:
-    void set(const char* value) {
-        if (value != nullptr) {
-            setenv(name_, value, 1);
-        } else {
-            unsetenv(name_);
-        }
-    }
-
-    const char* name_;
-    std::optional<std::string> before_;
-};
 
 RuntimeOptions options_with_driver(const std::string& path) {
     RuntimeOptions options;
@@ -415,13 +390,13 @@ TEST_CASE("options that the caller leaves empty come from the environment") {
 }
 
 TEST_CASE("the cache lies under the XDG cache folder, else under the home folder") {
-    const Environment cache("BACKLIGHT_CACHE_PATH", nullptr);
+    const Environment cache("BACKLIGHT_CACHE_PATH", std::nullopt);
     const Environment home("HOME", "/home/somebody");
     {
         const Environment xdg("XDG_CACHE_HOME", "/xdg");
         CHECK(with_environment({}).cache_directory == "/xdg/backlight");
     }
-    const Environment xdg("XDG_CACHE_HOME", nullptr);
+    const Environment xdg("XDG_CACHE_HOME", std::nullopt);
     CHECK(with_environment({}).cache_directory == "/home/somebody/.cache/backlight");
 }
 

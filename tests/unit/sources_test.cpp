@@ -81,6 +81,22 @@ TEST_CASE("every kernel source has a digest of its own, the same at each call") 
     }
 }
 
+TEST_CASE("a text of the caller's takes the place of a source and includes embedded files") {
+    const std::string text = "#include \"primitives/mma.cuh\"\nextern \"C\" void kernel();\n";
+    const auto closure = source_closure("own.cu", text);
+    REQUIRE(closure.size() == 3);
+    CHECK(closure[0].name == "own.cu");
+    CHECK(closure[0].text == text);
+    CHECK(closure[1].name == "primitives/mma.cuh");
+    CHECK(closure[1].text == source_text("primitives/mma.cuh"));
+    CHECK(closure[2].name == "primitives/types.cuh");
+
+    CHECK(source_digest("own.cu", text) == source_digest("own.cu", text));
+    CHECK(source_digest("own.cu", text) != source_digest("own.cu", text + "// Another.\n"));
+    // Also where a file of that name is embedded.
+    CHECK(source_digest(chain_sources[0], text) != source_digest(chain_sources[0]));
+}
+
 TEST_CASE("a source that is not embedded is an error with its name") {
     backlight::test::check_refused(ErrorCode::file_error, {"no_such_kernel.cu"},
                                    [] { source_text("no_such_kernel.cu"); });

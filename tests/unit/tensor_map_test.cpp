@@ -6,6 +6,7 @@
 
 using backlight::ErrorCode;
 using backlight::tensor_map::check;
+using backlight::tensor_map::ElementType;
 using backlight::tensor_map::Request;
 using backlight::tensor_map::Swizzle;
 using backlight::test::check_refused;
@@ -97,4 +98,40 @@ TEST_CASE("a row of a tensor map's box is a multiple of 16 bytes and within its 
     request.swizzle = Swizzle::none;
     request.box[0] = 256;
     CHECK_NOTHROW(check(request, "d_o"));
+}
+
+TEST_CASE("a tensor map has a rank of 1 to 5 and its unused dimensions do not count") {
+    Request request = valid();
+    for (const int bad : {0, -1, 6}) {
+        request.rank = bad;
+        refused(request, {"d_o", "rank is " + std::to_string(bad), "1 … 5"});
+    }
+    request = {.address = valid().address, .rank = 1, .extents = {100}, .box = {64}};
+    CHECK_NOTHROW(check(request, "d_o"));
+    request.rank = 2;
+    refused(request, {"d_o", "dimension 1 extent is 0"});
+    request = {.address = valid().address,
+               .rank = 5,
+               .extents = {64, 4, 3, 2, 5},
+               .strides = {64, 256, 768, 1536},
+               .box = {64, 4, 3, 2, 5}};
+    CHECK_NOTHROW(check(request, "d_o"));
+    request.strides[3] = 4;
+    refused(request, {"d_o", "dimension 4 stride is 4", "8 bytes", "multiple of 16 bytes"});
+}
+
+TEST_CASE("a tensor map of fp32 counts four bytes an element") {
+    Request request = valid();
+    request.type = ElementType::fp32;
+    request.box[0] = 32;
+    CHECK_NOTHROW(check(request, "d_o"));
+    request.box[0] = 36;
+    refused(request, {"d_o", "144 bytes", "128-byte swizzle"});
+    request.box[0] = 2;
+    refused(request, {"d_o", "8 bytes", "multiple of 16"});
+    request.box[0] = 32;
+    request.strides[0] = 132;
+    CHECK_NOTHROW(check(request, "d_o"));
+    request.strides[0] = 130;
+    refused(request, {"d_o", "130", "520 bytes", "multiple of 16 bytes"});
 }

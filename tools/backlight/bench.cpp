@@ -14,6 +14,7 @@
 #include "json_file.hpp"
 #include "matmul_peak.hpp"
 #include "runtime_implementation.hpp"
+#include "session/gpu.hpp"
 #include "version.hpp"
 
 namespace backlight::tool {
@@ -121,10 +122,9 @@ std::string heading(const BenchReport& report) {
     return text;
 }
 
-ProblemResult measure(SupportKernels& support, const Nvml& nvml, const MatmulPeak* matmul,
+ProblemResult measure(Gpu& gpu, SupportKernels& support, const Nvml& nvml, const MatmulPeak* matmul,
                       const AttentionProblem& problem, const std::vector<NamedConfig>& configs,
                       const BenchOptions& options, const TimingOptions& timing) {
-    Gpu& gpu = support.gpu();
     ProblemData data(support, problem, options.layout);
     data.randomise(1);
     ProblemResult result{.problem = problem, .layout = to_string(options.layout)};
@@ -155,7 +155,7 @@ ProblemResult measure(SupportKernels& support, const Nvml& nvml, const MatmulPea
                                      .dtype = options.dtype,
                                      .flops = MatmulPeak::flops()};
     }
-    auto samples = time_interleaved(support, nvml, works, timing);
+    auto samples = time_interleaved(gpu, support, nvml, works, timing);
     for (std::size_t i = 0; i < plans.size(); ++i) {
         result.variants[i].samples = std::move(samples[i]);
     }
@@ -178,9 +178,8 @@ NamedConfig profiled_config(const BenchOptions& options, const std::vector<Named
     return configs_of(only).front();
 }
 
-void profile(SupportKernels& support, const AttentionProblem& problem, const NamedConfig& named,
-             const BenchOptions& options, std::ostream& out) {
-    Gpu& gpu = support.gpu();
+void profile(Gpu& gpu, SupportKernels& support, const AttentionProblem& problem,
+             const NamedConfig& named, const BenchOptions& options, std::ostream& out) {
     const auto plan = gpu.runtime().backward(problem, named.config);
     ProblemData data(support, problem, options.layout);
     data.randomise(1);
@@ -210,7 +209,7 @@ void bench(const BenchOptions& options, std::ostream& out) {
     Gpu gpu(runtime_options);
     SupportKernels support(gpu);
     if (!options.profile.empty()) {
-        profile(support, problems.front(), profiled_config(options, configs), options, out);
+        profile(gpu, support, problems.front(), profiled_config(options, configs), options, out);
         return;
     }
     // A long sweep must not end at its last problem because of an argument.
@@ -220,7 +219,7 @@ void bench(const BenchOptions& options, std::ostream& out) {
         }
     }
 
-    const Nvml nvml(gpu.device());
+    const Nvml nvml(gpu.cuda_device());
     BenchReport report{.environment = environment_of(gpu, nvml),
                        .regime = options.cool ? "cool" : "hot",
                        .peaks = datasheet_peaks(gpu.runtime().device_name()),
@@ -240,7 +239,7 @@ void bench(const BenchOptions& options, std::ostream& out) {
 
     if (options.host_time) {
         for (const NamedConfig& named : configs) {
-            report.host_times.push_back(measure_host_time(support, named, options.dtype));
+            report.host_times.push_back(measure_host_time(gpu, support, named, options.dtype));
         }
         if (tables) {
             out << format_host_times(report.host_times);
@@ -249,7 +248,7 @@ void bench(const BenchOptions& options, std::ostream& out) {
         std::unique_ptr<MatmulPeak> matmul;
         try {
             if (options.matmul) {
-                matmul = std::make_unique<MatmulPeak>(support, options.dtype);
+                matmul = std::make_unique<MatmulPeak>(gpu, support, options.dtype);
             } else {
                 report.matmul_note = "left out by --no-matmul";
             }
@@ -260,8 +259,8 @@ void bench(const BenchOptions& options, std::ostream& out) {
             out << heading(report);
         }
         for (const AttentionProblem& problem : problems) {
-            report.problems.push_back(
-                measure(support, nvml, matmul.get(), problem, configs, options, report.timing));
+            report.problems.push_back(measure(gpu, support, nvml, matmul.get(), problem, configs,
+                                              options, report.timing));
             if (tables) {
                 out << '\n' << format_problem(report.problems.back(), report.peaks) << std::flush;
             }

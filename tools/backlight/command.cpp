@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "arguments.hpp"
 #include "backlight/error.hpp"
@@ -12,6 +14,7 @@
 #include "doctor.hpp"
 #include "inspect.hpp"
 #include "run.hpp"
+#include "session/device_choice.hpp"
 #include "verify.hpp"
 #include "version.hpp"
 
@@ -25,7 +28,7 @@ using Action = std::function<int()>;
 /// What every subcommand needs to be set up.
 struct Setup {
     CLI::App& app;
-    const int& device;
+    const DeviceChoice& device;
     std::ostream& out;
     Action& action;
 };
@@ -34,6 +37,60 @@ Error refused(const char* option, const std::string& value, const char* rule) {
     return {ErrorCode::invalid_argument,
             fmt::format("{} is '{}': it must be {}", option, value, rule)};
 }
+
+/// The chosen CUDA device, for subcommands that have no use for the emulated one; `rule` says why.
+int cuda_ordinal(const DeviceChoice& device, const char* rule) {
+    if (device.emulation) {
+        throw refused("device", "emulated", rule);
+    }
+    return device.ordinal;
+}
+
+/// The options of the emulated device, for subcommands that run kernels on it.
+struct EmulationArguments {
+    std::optional<std::uint64_t> seed;
+    std::string grid_order;
+    bool debug_kernels = false;
+    bool bank_conflicts = false;
+
+    void add_to(CLI::App& command) {
+        // CLI11 by itself would take -1 for the largest number.
+        command.add_option("--seed", seed, "Of the emulated device's schedules [1]")
+            ->check(CLI::NonNegativeNumber);
+        command.add_option(
+            "--grid-order", grid_order,
+            "Of the emulated device's blocks: ascending, descending or random [random]");
+        command.add_flag("--debug-kernels", debug_kernels,
+                         "Compile the emulated device's kernels for a debugger");
+        command.add_flag("--bank-conflicts", bank_conflicts,
+                         "Count them on the emulated device, by place in the kernel");
+    }
+
+    DeviceChoice applied_to(DeviceChoice device) const {
+        constexpr const char* rule =
+            "left out with a CUDA device: it is an option of --device emulated";
+        if (seed && !device.emulation) {
+            throw refused("seed", std::to_string(*seed), rule);
+        }
+        if (!grid_order.empty() && !device.emulation) {
+            throw refused("grid-order", grid_order, rule);
+        }
+        if ((debug_kernels || bank_conflicts) && !device.emulation) {
+            throw refused(debug_kernels ? "debug-kernels" : "bank-conflicts", "given", rule);
+        }
+        if (seed) {
+            device.emulation->seed = *seed;
+        }
+        if (!grid_order.empty()) {
+            device.emulation->grid_order = parse_grid_order(grid_order);
+        }
+        if (device.emulation) {
+            device.emulation->debug_kernels = debug_kernels;
+            device.emulation->count_bank_conflicts = bank_conflicts;
+        }
+        return device;
+    }
+};
 
 void add_bench(const Setup& setup) {
     struct Arguments {
@@ -85,7 +142,9 @@ void add_bench(const Setup& setup) {
             if (arguments->regime != "cool" && arguments->regime != "hot") {
                 throw refused("regime", arguments->regime, "cool or hot");
             }
-            chosen.device = setup.device;
+            chosen.device = cuda_ordinal(
+                setup.device,
+                "a CUDA device: how long the emulated one takes says nothing about a GPU");
             chosen.full = arguments->full || arguments->both;
             chosen.causal = arguments->causal || arguments->both || !chosen.full;
             chosen.dtype = parse_dtype(arguments->dtype);
@@ -103,29 +162,39 @@ void add_verify(const Setup& setup) {
     struct Arguments {
         VerifyOptions options;
         std::vector<std::string> dtypes;
+        EmulationArguments schedule;
     };
     const auto arguments = std::make_shared<Arguments>();
     VerifyOptions& options = arguments->options;
     CLI::App* command = setup.app.add_subcommand(
-        "verify", "Compare kernels with references on the GPU; exit code 1 if one is wrong");
+        "verify",
+        "Compare kernels with references, on a GPU or emulated; exit code 1 if one is wrong");
     command->add_option("--kernel", options.kernels, "Preset, may be repeated [all]");
     command->add_option("--head-dim", options.head_dims, "May be repeated [64 128]");
     command->add_option("--dtype", arguments->dtypes, "bf16 or fp16, may be repeated [both]");
     command->add_option("--repeats", options.repeats, "Runs of each problem [3]");
+    arguments->schedule.add_to(*command);
     command->add_flag("--quick", options.quick, "A few problems of each group only");
+    command->add_flag(
+        "--against-emulated", options.against_emulated,
+        "Run the emulated device's problems on the GPU and on both compare dK and dV");
     command->add_option("--json", options.json, "File for every figure");
     command->callback([setup, arguments] {
         setup.action = [setup, arguments] {
             VerifyOptions& chosen = arguments->options;
-            chosen.device = setup.device;
+            chosen.device = arguments->schedule.applied_to(setup.device);
             if (!arguments->dtypes.empty()) {
                 chosen.dtypes.clear();
             }
             for (const std::string& dtype : arguments->dtypes) {
                 chosen.dtypes.push_back(parse_dtype(dtype));
             }
-            if (chosen.repeats < 1) {
-                throw refused("repeats", std::to_string(chosen.repeats), "1 or more");
+            if (chosen.against_emulated && chosen.device.emulation) {
+                throw refused("against-emulated", "given",
+                              "left out with --device emulated: it compares a CUDA device with it");
+            }
+            if (chosen.repeats && *chosen.repeats < 1) {
+                throw refused("repeats", std::to_string(*chosen.repeats), "1 or more");
             }
             return verify(chosen);
         };
@@ -136,6 +205,7 @@ void add_run(const Setup& setup) {
     struct Arguments {
         RunOptions options;
         std::string layout = "bhsd";
+        EmulationArguments schedule;
     };
     const auto arguments = std::make_shared<Arguments>();
     RunOptions& options = arguments->options;
@@ -147,9 +217,10 @@ void add_run(const Setup& setup) {
     command->add_flag("--causal", options.causal, "With the causal mask");
     command->add_option("--softmax-scale", options.softmax_scale, "[1/sqrt(head_dim)]");
     command->add_option("--layout", arguments->layout, "bhsd or bshd [bhsd]");
+    arguments->schedule.add_to(*command);
     command->callback([setup, arguments] {
         setup.action = [setup, arguments] {
-            arguments->options.device = setup.device;
+            arguments->options.device = arguments->schedule.applied_to(setup.device);
             arguments->options.layout = layout_by_name(arguments->layout);
             return run_file(arguments->options);
         };
@@ -188,7 +259,10 @@ void add_inspect(const Setup& setup) {
             if (!arguments->show.empty() && arguments->show != "specialisation") {
                 throw refused("show", arguments->show, "specialisation");
             }
-            chosen.device = setup.device;
+            chosen.device = cuda_ordinal(
+                setup.device,
+                "a CUDA device, or left out where there is a --target: registers and spills are "
+                "what NVRTC makes of a kernel, and the emulated device has the host's compiler");
             chosen.dtype = parse_dtype(arguments->dtype);
             chosen.show_specialisation = !arguments->show.empty();
             inspect(chosen, setup.out);
@@ -217,11 +291,13 @@ int run_command(const std::vector<std::string>& arguments, std::ostream& out,
         CLI::App app("Attention backward, compiled at run time", "backlight");
         app.set_version_flag("--version",
                              fmt::format("backlight {} ({})", version(), git_revision()));
-        int device = 0;
-        app.add_option("--device", device, "CUDA device [0]");
+        std::string device_text = "0";
+        app.add_option("--device", device_text,
+                       "CUDA device, or emulated: execute the kernels on the CPU [0]");
         // Global options may come after the subcommand, where people put them.
         app.fallthrough();
         app.require_subcommand(0, 1);
+        DeviceChoice device;
         Action action;
         const Setup setup{.app = app, .device = device, .out = out, .action = action};
         add_bench(setup);
@@ -245,6 +321,7 @@ int run_command(const std::vector<std::string>& arguments, std::ostream& out,
                       "doctor\nbacklight --help tells the options\n";
             return exit_usage;
         }
+        device = parse_device(device_text);
         return action();
     } catch (const Error& error) {
         errors << "backlight: " << to_string(error.code()) << ": " << error.what() << '\n';

@@ -13,6 +13,8 @@
 #include "backlight/error.hpp"
 #include "compiler/nvrtc.hpp"
 #include "device/cuda_device.hpp"
+#include "emulation/host_compiler.hpp"
+#include "emulation/host_compiler_path.hpp"
 #include "json_file.hpp"
 #include "matmul_peak.hpp"
 #include "runtime_implementation.hpp"
@@ -99,6 +101,38 @@ nlohmann::ordered_json finding_json(const Finding& finding) {
             {"problem", finding.problem}};
 }
 
+Finding find_host_compiler() {
+    Finding finding;
+    if (const auto path = emulation::find_host_compiler()) {
+        finding.path = path->string();
+    }
+    try {
+        finding.version = emulation::HostCompiler().version();
+        finding.good = true;
+    } catch (const Error& error) {
+        finding.problem = error.what();
+    }
+    return finding;
+}
+
+/// The last lines: what can be done here.
+std::string conclusion(const Diagnosis& diagnosis) {
+    std::string text;
+    if (diagnosis.can_run()) {
+        text = "Kernels can be compiled and run here.\n";
+    } else if (diagnosis.can_compile()) {
+        text = "Kernels can be compiled here (`backlight inspect`), and not run on a GPU.\n";
+    } else {
+        text = "Kernels can be neither compiled nor run on a GPU here.\n";
+    }
+    if (diagnosis.host_compiler.good) {
+        text +=
+            "The emulated device can execute them on the CPU (`backlight verify --device "
+            "emulated`).\n";
+    }
+    return text;
+}
+
 }  // namespace
 
 bool Diagnosis::can_run() const noexcept {
@@ -163,6 +197,7 @@ Diagnosis diagnose() {
             "libcublas.so.12:" +
             cublas.failure;
     }
+    diagnosis.host_compiler = find_host_compiler();
     return diagnosis;
 }
 
@@ -188,15 +223,8 @@ std::string format_diagnosis(const Diagnosis& diagnosis) {
     }
     text += finding_line("cache", diagnosis.cache);
     text += finding_line("cuBLAS", diagnosis.cublas);
-    text += '\n';
-    if (diagnosis.can_run()) {
-        text += "Kernels can be compiled and run here.\n";
-    } else if (diagnosis.can_compile()) {
-        text += "Kernels can be compiled here (`backlight inspect`), and not run.\n";
-    } else {
-        text += "Kernels can be neither compiled nor run here.\n";
-    }
-    return text;
+    text += finding_line("emulated", diagnosis.host_compiler);
+    return text + '\n' + conclusion(diagnosis);
 }
 
 nlohmann::ordered_json to_json(const Diagnosis& diagnosis) {
@@ -217,8 +245,10 @@ nlohmann::ordered_json to_json(const Diagnosis& diagnosis) {
             {"gpu_problem", diagnosis.gpu_problem},
             {"cache", finding_json(diagnosis.cache)},
             {"cublas", finding_json(diagnosis.cublas)},
+            {"host_compiler", finding_json(diagnosis.host_compiler)},
             {"can_run", diagnosis.can_run()},
-            {"can_compile", diagnosis.can_compile()}};
+            {"can_compile", diagnosis.can_compile()},
+            {"can_emulate", diagnosis.host_compiler.good}};
 }
 
 int exit_code(const Diagnosis& diagnosis) noexcept {

@@ -36,12 +36,14 @@ struct Diagnosis {
     std::string gpu_problem;
     Finding cache;
     Finding cublas;
+    /// The compiler that the emulated device needs.
+    Finding host_compiler;
 
     bool can_run() const noexcept;
     bool can_compile() const noexcept { return nvrtc.good; }
 };
 
-/// Exit codes of `doctor`: kernels can be compiled and run; only compiled; neither.
+/// Exit codes of `doctor`, on a GPU: kernels can be compiled and run; only compiled; neither.
 inline constexpr int doctor_can_run = 0;
 inline constexpr int doctor_can_compile = 1;
 inline constexpr int doctor_can_do_neither = 3;

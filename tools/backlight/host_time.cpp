@@ -104,9 +104,8 @@ AttentionProblem host_time_problem(const TileConfig& config, DataType dtype) {
             .dtype = dtype};
 }
 
-HostTime measure_host_time(SupportKernels& support, const NamedConfig& kernel, DataType dtype,
-                           int calls) {
-    Gpu& gpu = support.gpu();
+HostTime measure_host_time(Gpu& gpu, SupportKernels& support, const NamedConfig& kernel,
+                           DataType dtype, int calls) {
     const AttentionProblem problem = host_time_problem(kernel.config, dtype);
     const auto plan = gpu.runtime().backward(problem, kernel.config);
     ProblemData data(support, problem);

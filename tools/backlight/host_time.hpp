@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "arguments.hpp"
+#include "session/gpu.hpp"
 #include "support_kernels.hpp"
 
 namespace backlight::tool {
@@ -23,7 +24,7 @@ struct HostTime {
 /// A problem small enough that the GPU keeps up with the host.
 AttentionProblem host_time_problem(const TileConfig& config, DataType dtype);
 
-HostTime measure_host_time(SupportKernels& support, const NamedConfig& kernel, DataType dtype,
-                           int calls = 2000);
+HostTime measure_host_time(Gpu& gpu, SupportKernels& support, const NamedConfig& kernel,
+                           DataType dtype, int calls = 2000);
 
 }  // namespace backlight::tool

@@ -90,7 +90,7 @@ struct MatmulPeak::Api {
                 int compute_type, int algorithm) = nullptr;
 };
 
-MatmulPeak::MatmulPeak(SupportKernels& support, DataType dtype)
+MatmulPeak::MatmulPeak(const Gpu& gpu, SupportKernels& support, DataType dtype)
     : api_(std::make_unique<Api>()), dtype_(dtype) {
     const Opened opened = open_cublas();
     if (opened.library == nullptr) {
@@ -115,7 +115,7 @@ MatmulPeak::MatmulPeak(SupportKernels& support, DataType dtype)
     const auto elements = static_cast<std::size_t>(size * size);
     constexpr std::size_t element_bytes = 2;
     for (DeviceBuffer* buffer : {&a_, &b_, &c_}) {
-        *buffer = DeviceBuffer(support.gpu(), elements * element_bytes);
+        *buffer = DeviceBuffer(gpu, elements * element_bytes);
     }
     support.fill_normal(a_.data(), elements, dtype, 1);
     support.fill_normal(b_.data(), elements, dtype, 2);
@@ -127,7 +127,7 @@ MatmulPeak::MatmulPeak(SupportKernels& support, DataType dtype)
     int version = 0;
     api_->get_version(handle_, &version);
     library_ = fmt::format("cuBLAS {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-    api_->set_stream(handle_, support.gpu().stream());
+    api_->set_stream(handle_, gpu.stream());
 }
 
 MatmulPeak::~MatmulPeak() {

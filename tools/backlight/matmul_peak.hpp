@@ -6,7 +6,8 @@
 #include <string>
 
 #include "backlight/problem.hpp"
-#include "gpu/gpu.hpp"
+#include "session/device_buffer.hpp"
+#include "session/gpu.hpp"
 #include "support_kernels.hpp"
 
 namespace backlight::tool {
@@ -30,7 +31,7 @@ class MatmulPeak {
     static constexpr std::int64_t size = 8192;
 
     /// Throws `unsupported` where cuBLAS cannot be had or refuses to start.
-    MatmulPeak(SupportKernels& support, DataType dtype);
+    MatmulPeak(const Gpu& gpu, SupportKernels& support, DataType dtype);
     ~MatmulPeak();
     MatmulPeak(const MatmulPeak&) = delete;
     MatmulPeak& operator=(const MatmulPeak&) = delete;

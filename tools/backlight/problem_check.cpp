@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "backlight/error.hpp"
-#include "verification/half_types.hpp"
+#include "half_types.hpp"
 #include "verification/host_reference.hpp"
 
 namespace backlight::tool {
@@ -17,23 +17,21 @@ namespace {
 
 using verification::InputKind;
 
-constexpr std::array gradient_names = {"dQ", "dK", "dV"};
-
 std::array<std::vector<std::uint16_t>, 3> in_order(Gradients<std::uint16_t> gradients) {
     return {std::move(gradients.d_q), std::move(gradients.d_k), std::move(gradients.d_v)};
 }
 
-verification::TensorShape shape_of(const AttentionProblem& problem, std::size_t tensor) {
+}  // namespace
+
+verification::TensorShape gradient_shape(const AttentionProblem& problem, std::size_t gradient) {
     return {.batch = problem.batch,
             .heads = problem.heads,
-            .rows = tensor == 0 ? problem.seqlen_q : problem.seqlen_kv,
+            .rows = gradient == 0 ? problem.seqlen_q : problem.seqlen_kv,
             .columns = problem.head_dim};
 }
 
-}  // namespace
-
 const char* to_string(Reference reference) noexcept {
-    return reference == Reference::host_fp64 ? "host fp64" : "GPU fp32";
+    return reference == Reference::host_fp64 ? "host fp64" : "device fp32";
 }
 
 std::string to_string(const CheckedProblem& problem) {
@@ -91,7 +89,7 @@ void ProblemCheck::make_host_reference() {
     const verification::InputTensors inputs =
         verification::make_inputs(problem, problem_.inputs, problem_.seed);
     const auto widen = [&](const std::vector<std::uint16_t>& bits) {
-        return verification::widen<double>(problem.dtype, bits);
+        return backlight::widen<double>(problem.dtype, bits);
     };
     const std::vector<double> q = widen(inputs.q);
     const std::vector<double> k = widen(inputs.k);
@@ -104,7 +102,7 @@ void ProblemCheck::make_host_reference() {
 
     // The reference gets what the kernel gets: O in the problem's type, LSE in fp32.
     const std::vector<std::uint16_t> o_bits =
-        verification::round_values<double>(problem.dtype, exact_o);
+        backlight::round_values<double>(problem.dtype, exact_o);
     const std::vector<float> lse_floats(exact_lse.begin(), exact_lse.end());
     const std::vector<double> o = widen(o_bits);
     const std::vector<double> lse(lse_floats.begin(), lse_floats.end());
@@ -127,8 +125,8 @@ void ProblemCheck::make_host_reference() {
 verification::Accuracy ProblemCheck::accuracy(std::size_t tensor,
                                               const std::vector<std::uint16_t>& bits,
                                               const Tolerance& tolerance) const {
-    const std::vector<float> values = verification::widen<float>(problem_.problem.dtype, bits);
-    const verification::TensorShape shape = shape_of(problem_.problem, tensor);
+    const std::vector<float> values = backlight::widen<float>(problem_.problem.dtype, bits);
+    const verification::TensorShape shape = gradient_shape(problem_.problem, tensor);
     const verification::AccuracyOptions options{.minimum_rms = tolerance.minimum_rms};
     if (problem_.reference == Reference::host_fp64) {
         return verification::measure_accuracy(
@@ -146,7 +144,7 @@ void ProblemCheck::check_runs(const BackwardPlan& plan, ProblemReport& report) {
     for (int run = 0; run < std::max(1, problem_.repeats); ++run) {
         data_->poison();
         data_->run(plan);
-        kernels_.gpu().synchronise();
+        kernels_.session().synchronise();
         const auto bits = in_order(data_->gradients());
         for (std::size_t i = 0; i < bits.size(); ++i) {
             const Tolerance& tolerance = allowed[i];
@@ -168,12 +166,12 @@ void ProblemCheck::check_runs(const BackwardPlan& plan, ProblemReport& report) {
                 continue;
             }
             if (first_values[i].empty()) {
-                first_values[i] = verification::widen<float>(dtype, first[i]);
+                first_values[i] = backlight::widen<float>(dtype, first[i]);
             }
             const double difference =
-                verification::measure_accuracy(verification::widen<float>(dtype, bits[i]),
+                verification::measure_accuracy(backlight::widen<float>(dtype, bits[i]),
                                                std::span<const float>(first_values[i]),
-                                               shape_of(problem_.problem, i),
+                                               gradient_shape(problem_.problem, i),
                                                {.minimum_rms = tolerance.minimum_rms})
                     .relative_l2;
             double& largest = report.tensors[i].between_runs;
@@ -202,7 +200,7 @@ ProblemReport ProblemCheck::check(const std::string& kernel, const BackwardPlan&
 }
 
 ProblemReport ProblemCheck::check(const std::string& kernel, const TileConfig& config) {
-    const auto plan = kernels_.gpu().runtime().backward(problem_.problem, config);
+    const auto plan = kernels_.session().runtime().backward(problem_.problem, config);
     return check(kernel, *plan);
 }
 

@@ -19,8 +19,8 @@ namespace backlight::tool {
 enum class Reference {
     /// Double precision on the host: for small problems.
     host_fp64,
-    /// The plain fp32 kernels on the GPU: for large ones.
-    gpu_fp32,
+    /// The plain fp32 kernels on the same device: for large ones.
+    device_fp32,
 };
 
 const char* to_string(Reference reference) noexcept;
@@ -35,6 +35,11 @@ struct CheckedProblem {
     int repeats = 3;
     std::uint64_t seed = 1;
 };
+
+/// The gradients in the order in which all of this numbers them.
+inline constexpr std::array gradient_names = {"dQ", "dK", "dV"};
+
+verification::TensorShape gradient_shape(const AttentionProblem& problem, std::size_t gradient);
 
 /// The largest errors that are accepted of one gradient.
 struct Tolerance {
@@ -78,7 +83,7 @@ struct ProblemReport {
 /// - dQ is summed by atomics: two runs may differ by a quarter of the tolerance. dK and dV may not.
 std::array<Tolerance, 3> tolerances(const CheckedProblem& problem);
 
-/// A problem on the GPU with its reference, made once and used for any number of kernels.
+/// A problem on a device with its reference, made once and used for any number of kernels.
 class ProblemCheck {
   public:
     ProblemCheck(SupportKernels& kernels, const CheckedProblem& problem);

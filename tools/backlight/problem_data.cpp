@@ -61,31 +61,29 @@ Layout layout_by_name(std::string_view name) {
                 fmt::format("layout is \"{}\": it must be one of {}", name, names));
 }
 
-GuardedBuffer::GuardedBuffer(const Gpu& gpu, std::size_t bytes)
-    : gpu_(&gpu), buffer_(gpu, bytes + 2 * guard_bytes), bytes_(bytes) {
-    buffer_.fill(guard_pattern, gpu.stream());
+GuardedBuffer::GuardedBuffer(const Session& session, std::size_t bytes)
+    : session_(&session), buffer_(session, bytes + 2 * guard_bytes), bytes_(bytes) {
+    buffer_.fill(guard_pattern, session.stream());
 }
 
 void GuardedBuffer::upload(std::span<const std::byte> host, std::size_t offset) {
     // Work on a non-blocking stream neither waits for the copy nor is waited for by it.
-    gpu_->synchronise();
+    session_->synchronise();
     buffer_.upload(host, guard_bytes + offset);
 }
 
 void GuardedBuffer::download(std::span<std::byte> host, std::size_t offset) const {
-    gpu_->synchronise();
+    session_->synchronise();
     buffer_.download(host, guard_bytes + offset);
 }
 
 void GuardedBuffer::poison() const {
     constexpr std::uint8_t every_bit = 0xff;
-    gpu_->driver().check(gpu_->driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(data()),
-                                                        every_bit, bytes_, gpu_->stream()),
-                         "poison device memory");
+    session_->device().fill(data(), every_bit, bytes_, session_->stream());
 }
 
 bool GuardedBuffer::intact() const {
-    gpu_->synchronise();
+    session_->synchronise();
     std::array<std::byte, 2 * guard_bytes> guards{};
     const std::span<std::byte> both(guards);
     buffer_.download(both.first(guard_bytes), 0);
@@ -126,15 +124,16 @@ ProblemData::ProblemData(SupportKernels& kernels, const AttentionProblem& proble
         }
         place.storage = storages_.size() - 1;
     }
-    lse_ = GuardedBuffer(kernels_.gpu(),
+    lse_ = GuardedBuffer(kernels_.session(),
                          count(problem.batch * heads * problem.seqlen_q) * sizeof(float));
     poison();
 }
 
 void ProblemData::add_storage(std::string name, std::int64_t elements, bool output) {
-    storages_.push_back({.name = std::move(name),
-                         .buffer = GuardedBuffer(kernels_.gpu(), count(elements) * element_bytes),
-                         .output = output});
+    storages_.push_back(
+        {.name = std::move(name),
+         .buffer = GuardedBuffer(kernels_.session(), count(elements) * element_bytes),
+         .output = output});
 }
 
 std::size_t ProblemData::elements(const Place& place) const noexcept {
@@ -165,17 +164,21 @@ void ProblemData::set_forward(std::span<const std::uint16_t> o, std::span<const 
     upload_lse(lse);
 }
 
+DeviceBuffer ProblemData::float_buffer(Operand operand) const {
+    return {kernels_.session(), elements(place(operand)) * sizeof(float)};
+}
+
+DeviceBuffer ProblemData::widened(Operand operand) {
+    DeviceBuffer floats = float_buffer(operand);
+    kernels_.to_float(view(operand), floats.as<float>(), problem_, place(operand).seqlen);
+    return floats;
+}
+
 void ProblemData::compute_forward() {
-    const Gpu& gpu = kernels_.gpu();
-    const std::size_t q_bytes = elements(place(Operand::q)) * sizeof(float);
-    const std::size_t kv_bytes = elements(place(Operand::k)) * sizeof(float);
-    const DeviceBuffer q(gpu, q_bytes);
-    const DeviceBuffer k(gpu, kv_bytes);
-    const DeviceBuffer v(gpu, kv_bytes);
-    const DeviceBuffer o(gpu, q_bytes);
-    kernels_.to_float(view(Operand::q), q.as<float>(), problem_, problem_.seqlen_q);
-    kernels_.to_float(view(Operand::k), k.as<float>(), problem_, problem_.seqlen_kv);
-    kernels_.to_float(view(Operand::v), v.as<float>(), problem_, problem_.seqlen_kv);
+    const DeviceBuffer q = widened(Operand::q);
+    const DeviceBuffer k = widened(Operand::k);
+    const DeviceBuffer v = widened(Operand::v);
+    const DeviceBuffer o = float_buffer(Operand::o);
     kernel::ReferenceArguments arguments{};
     arguments.q = q.as<float>();
     arguments.k = k.as<float>();
@@ -185,7 +188,7 @@ void ProblemData::compute_forward() {
     kernels_.reference_forward(problem_, arguments);
     kernels_.from_float(o.as<float>(), view(Operand::o), problem_, problem_.seqlen_q);
     // The buffers are freed on return.
-    gpu.synchronise();
+    kernels_.session().synchronise();
 }
 
 void ProblemData::upload(Operand operand, std::span<const std::byte> bytes) {
@@ -298,8 +301,8 @@ BackwardTensors ProblemData::tensors() const noexcept {
 void* ProblemData::workspace(std::size_t bytes) {
     if (workspace_.bytes() != bytes) {
         // What still runs may use the old one.
-        kernels_.gpu().synchronise();
-        workspace_ = GuardedBuffer(kernels_.gpu(), bytes);
+        kernels_.session().synchronise();
+        workspace_ = GuardedBuffer(kernels_.session(), bytes);
         workspace_.poison();
     }
     return workspace_.data();
@@ -318,7 +321,7 @@ void ProblemData::poison() {
 
 void ProblemData::run(const BackwardPlan& plan) {
     plan.run(tensors(), workspace(plan.workspace_bytes()), plan.workspace_bytes(),
-             kernels_.gpu().stream());
+             kernels_.session().stream());
 }
 
 std::optional<std::string> ProblemData::damaged_canary() const {
@@ -341,22 +344,14 @@ Gradients<std::uint16_t> ProblemData::gradients() const {
 }
 
 Gradients<float> ProblemData::reference_gradients() {
-    const Gpu& gpu = kernels_.gpu();
-    const std::size_t q_bytes = elements(place(Operand::q)) * sizeof(float);
-    const std::size_t kv_bytes = elements(place(Operand::k)) * sizeof(float);
-    const DeviceBuffer q(gpu, q_bytes);
-    const DeviceBuffer k(gpu, kv_bytes);
-    const DeviceBuffer v(gpu, kv_bytes);
-    const DeviceBuffer o(gpu, q_bytes);
-    const DeviceBuffer d_o(gpu, q_bytes);
-    const DeviceBuffer d_q(gpu, q_bytes);
-    const DeviceBuffer d_k(gpu, kv_bytes);
-    const DeviceBuffer d_v(gpu, kv_bytes);
-    kernels_.to_float(view(Operand::q), q.as<float>(), problem_, problem_.seqlen_q);
-    kernels_.to_float(view(Operand::k), k.as<float>(), problem_, problem_.seqlen_kv);
-    kernels_.to_float(view(Operand::v), v.as<float>(), problem_, problem_.seqlen_kv);
-    kernels_.to_float(view(Operand::o), o.as<float>(), problem_, problem_.seqlen_q);
-    kernels_.to_float(view(Operand::d_o), d_o.as<float>(), problem_, problem_.seqlen_q);
+    const DeviceBuffer q = widened(Operand::q);
+    const DeviceBuffer k = widened(Operand::k);
+    const DeviceBuffer v = widened(Operand::v);
+    const DeviceBuffer o = widened(Operand::o);
+    const DeviceBuffer d_o = widened(Operand::d_o);
+    const DeviceBuffer d_q = float_buffer(Operand::d_q);
+    const DeviceBuffer d_k = float_buffer(Operand::d_k);
+    const DeviceBuffer d_v = float_buffer(Operand::d_v);
     kernel::ReferenceArguments arguments{};
     arguments.q = q.as<float>();
     arguments.k = k.as<float>();
@@ -368,7 +363,7 @@ Gradients<float> ProblemData::reference_gradients() {
     arguments.d_k = d_k.as<float>();
     arguments.d_v = d_v.as<float>();
     kernels_.reference_backward(problem_, arguments);
-    gpu.synchronise();
+    kernels_.session().synchronise();
     return {.d_q = d_q.download_all<float>(),
             .d_k = d_k.download_all<float>(),
             .d_v = d_v.download_all<float>()};

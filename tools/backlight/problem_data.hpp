@@ -12,7 +12,8 @@
 #include "backlight/problem.hpp"
 #include "backlight/runtime.hpp"
 #include "backlight/tensors.hpp"
-#include "gpu/gpu.hpp"
+#include "session/device_buffer.hpp"
+#include "session/session.hpp"
 #include "support_kernels.hpp"
 #include "verification/inputs.hpp"
 
@@ -38,15 +39,15 @@ Layout layout_by_name(std::string_view name);
 class GuardedBuffer {
   public:
     GuardedBuffer() = default;
-    GuardedBuffer(const Gpu& gpu, std::size_t bytes);
+    GuardedBuffer(const Session& session, std::size_t bytes);
 
     void* data() const noexcept { return buffer_.as<std::byte>() + guard_bytes; }
     std::size_t bytes() const noexcept { return bytes_; }
     /// Waits until the bytes are in device memory, whatever the stream.
     void upload(std::span<const std::byte> host, std::size_t offset = 0);
-    /// Everything enqueued on the GPU's stream is waited for first.
+    /// Everything enqueued on the session's stream is waited for first.
     void download(std::span<std::byte> host, std::size_t offset = 0) const;
-    /// Sets every byte to 0xff, a NaN in bf16, fp16 and fp32, in the GPU's stream.
+    /// Sets every byte to 0xff, a NaN in bf16, fp16 and fp32, in the session's stream.
     void poison() const;
     /// Both canaries are as they were made. Waits as `download` does.
     bool intact() const;
@@ -54,7 +55,7 @@ class GuardedBuffer {
   private:
     static constexpr std::size_t guard_bytes = 4096;
 
-    const Gpu* gpu_ = nullptr;
+    const Session* session_ = nullptr;
     DeviceBuffer buffer_;
     std::size_t bytes_ = 0;
 };
@@ -67,13 +68,14 @@ struct Gradients {
     bool operator==(const Gradients&) const = default;
 };
 
-/// The tensors of one problem on a GPU, and a workspace. All work is enqueued on the GPU's stream.
+/// The tensors of one problem on a device, and a workspace. All work is enqueued on the session's
+/// stream.
 ///
-///     SupportKernels kernels(gpu);
+///     SupportKernels kernels(session);
 ///     ProblemData data(kernels, problem, Layout::bshd);
 ///     data.randomise(seed);
 ///     data.run(*plan);
-///     gpu.synchronise();
+///     session.synchronise();
 class ProblemData {
   public:
     enum class Operand { q, k, v, o, d_o, d_q, d_k, d_v };
@@ -108,7 +110,7 @@ class ProblemData {
     void* workspace(std::size_t bytes);
     /// NaN in the outputs and the workspace, wherever a kernel fails to write.
     void poison();
-    /// Runs the plan on the GPU's stream, with a workspace of the plan's size.
+    /// Runs the plan on the session's stream, with a workspace of the plan's size.
     void run(const BackwardPlan& plan);
 
     /// The first buffer whose canary was overwritten, or nothing.
@@ -138,6 +140,10 @@ class ProblemData {
         return places_[static_cast<std::size_t>(operand)];
     }
     std::size_t elements(const Place& place) const noexcept;
+
+    /// Room for an operand as contiguous fp32, and the same with the operand's values in it.
+    DeviceBuffer float_buffer(Operand operand) const;
+    DeviceBuffer widened(Operand operand);
 
     void scatter(Operand operand, std::span<const std::uint16_t> bits);
     std::vector<std::uint16_t> gather(Operand operand) const;

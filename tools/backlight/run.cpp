@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -182,14 +183,13 @@ int run_file(const RunOptions& options) {
     require_writable(options);
     const AttentionProblem problem = problem_of(file, options);
 
-    RuntimeOptions runtime_options;
-    runtime_options.device = options.device;
-    Gpu gpu(runtime_options);
+    const std::unique_ptr<Session> session = open_session(options.device);
+    Runtime& runtime = session->runtime();
     // Before anything is allocated: the plan refuses what no kernel takes.
     const auto plan = options.kernel.empty()
-                          ? gpu.runtime().backward(problem)
-                          : gpu.runtime().backward(problem, kernel_preset(options.kernel));
-    SupportKernels kernels(gpu);
+                          ? runtime.backward(problem)
+                          : runtime.backward(problem, kernel_preset(options.kernel));
+    SupportKernels kernels(*session);
     ProblemData data(kernels, problem, options.layout);
     data.upload(Operand::q, file.tensors.at("q").data);
     data.upload(Operand::k, file.tensors.at("k").data);
@@ -197,7 +197,7 @@ int run_file(const RunOptions& options) {
     data.upload(Operand::d_o, file.tensors.at("do").data);
     provide_forward(file, options, data);
     data.run(*plan);
-    gpu.synchronise();
+    session->synchronise();
 
     SafetensorsFile gradients;
     const auto keep = [&](const char* name, Operand operand, const SafeTensor& like) {
@@ -209,7 +209,7 @@ int run_file(const RunOptions& options) {
     keep("dv", Operand::d_v, file.tensors.at("v"));
     verification::write_safetensors(options.out, gradients);
     fmt::print("{}: dq, dk, dv of {} on {}\n", options.out, to_string(problem),
-               gpu.runtime().device_name());
+               runtime.device_name());
     return 0;
 }
 

@@ -4,12 +4,12 @@
 #include <string>
 
 #include "problem_data.hpp"
+#include "session/device_choice.hpp"
 
 namespace backlight::tool {
 
 struct RunOptions {
-    /// CUDA device ordinal.
-    int device = 0;
+    DeviceChoice device;
     /// safetensors files.
     std::string in;
     std::string out;

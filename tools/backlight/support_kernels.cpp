@@ -65,12 +65,12 @@ void SupportKernels::launch(Loaded& kernel, const char* source, const char* entr
             fmt::format("{} would need {} blocks: a launch takes at most 2^31 - 1", entry, blocks));
     }
     if (!kernel) {
-        kernel = gpu_.kernel(source, entry, {}, shared_bytes);
+        kernel = session_.kernel(source, entry, {}, shared_bytes);
     }
     kernel->launch({.blocks = static_cast<std::uint32_t>(blocks),
                     .threads = static_cast<std::uint32_t>(threads),
                     .dynamic_shared_bytes = static_cast<std::uint32_t>(shared_bytes)},
-                   arguments, gpu_.stream());
+                   arguments, session_.stream());
 }
 
 void SupportKernels::fill_normal(void* out, std::size_t elements, DataType type, std::uint64_t seed,
@@ -105,7 +105,7 @@ void SupportKernels::from_float(const float* in, const TensorView& out,
 
 void SupportKernels::spin(double milliseconds) {
     // Kilohertz are cycles a millisecond. Where the device does not say, a clock of today's cards.
-    const int khz = gpu_.device().properties().clock_khz;
+    const int khz = session_.device().properties().clock_khz;
     const double cycles_per_millisecond = khz > 0 ? khz : 2e6;
     const kernel::SpinArguments arguments{
         .cycles = static_cast<long long>(milliseconds * cycles_per_millisecond)};

@@ -8,17 +8,17 @@
 #include "arguments/measurement.h"
 #include "backlight/problem.hpp"
 #include "backlight/tensors.hpp"
-#include "gpu/gpu.hpp"
+#include "session/session.hpp"
 
 namespace backlight::tool {
 
 /// The kernels around a measurement and the fp32 reference, each compiled and loaded at its first
-/// use. All work is enqueued on the GPU's stream; nothing is waited for. For one thread.
+/// use. All work is enqueued on the session's stream; nothing is waited for. For one thread.
 class SupportKernels {
   public:
-    explicit SupportKernels(Gpu& gpu) : gpu_(gpu) {}
+    explicit SupportKernels(Session& session) : session_(session) {}
 
-    Gpu& gpu() noexcept { return gpu_; }
+    Session& session() noexcept { return session_; }
 
     /// Writes `elements` numbers of N(0, scale²).
     void fill_normal(void* out, std::size_t elements, DataType type, std::uint64_t seed,
@@ -30,6 +30,7 @@ class SupportKernels {
     void from_float(const float* in, const TensorView& out, const AttentionProblem& problem,
                     std::int64_t seqlen);
     /// Keeps the stream busy for about that long, so that what follows is enqueued before it runs.
+    /// For clocks that a device has: not the emulated one's.
     void spin(double milliseconds);
 
     /// O and LSE from Q, K and V, all contiguous fp32. Throws `unsupported` if head_dim is above
@@ -46,7 +47,7 @@ class SupportKernels {
     void launch(Loaded& kernel, const char* source, const char* entry, std::int64_t blocks,
                 int threads, std::size_t shared_bytes, const void* arguments);
 
-    Gpu& gpu_;
+    Session& session_;
     Loaded fill_normal_, to_float_, from_float_, spin_;
     Loaded forward_, backward_query_, backward_key_;
 };

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <thread>
 
+#include "session/device_buffer.hpp"
+
 namespace backlight::tool {
 
 std::size_t flush_bytes(std::size_t l2_bytes) noexcept {
@@ -11,10 +13,10 @@ std::size_t flush_bytes(std::size_t l2_bytes) noexcept {
     return std::max(2 * l2_bytes, least);
 }
 
-std::vector<std::vector<Sample>> time_interleaved(SupportKernels& support, const Nvml& nvml,
+std::vector<std::vector<Sample>> time_interleaved(const Gpu& gpu, SupportKernels& support,
+                                                  const Nvml& nvml,
                                                   const std::vector<TimedWork>& works,
                                                   const TimingOptions& options) {
-    const Gpu& gpu = support.gpu();
     const DeviceBuffer flush(gpu, options.flush_bytes);
     const Event start(gpu);
     const Event stop(gpu);

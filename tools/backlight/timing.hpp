@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "nvml.hpp"
+#include "session/gpu.hpp"
 #include "support_kernels.hpp"
 
 namespace backlight::tool {
@@ -40,10 +41,11 @@ struct TimingOptions {
 /// Twice the L2, and not less than 256 MiB.
 std::size_t flush_bytes(std::size_t l2_bytes) noexcept;
 
-/// Times every work `repeats` times by events, interleaved repetition by repetition; every other
-/// repetition goes through them backwards, so that none always follows the same one. Samples of
-/// each work, in order.
-std::vector<std::vector<Sample>> time_interleaved(SupportKernels& support, const Nvml& nvml,
+/// Times every work `repeats` times by events on the GPU's stream, interleaved repetition by
+/// repetition; every other repetition goes through them backwards, so that none always follows the
+/// same one. Samples of each work, in order.
+std::vector<std::vector<Sample>> time_interleaved(const Gpu& gpu, SupportKernels& support,
+                                                  const Nvml& nvml,
                                                   const std::vector<TimedWork>& works,
                                                   const TimingOptions& options);
 

@@ -5,15 +5,23 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
+#include <cstdio>
 #include <iostream>
+#include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
+#include <utility>
 
+#include "arguments.hpp"
 #include "backlight/error.hpp"
-#include "backlight/tile_config.hpp"
+#include "emulation/emulated_device.hpp"
+#include "emulation/host_compiler.hpp"
+#include "half_types.hpp"
 #include "json_file.hpp"
-#include "problem_check.hpp"
 #include "runtime_implementation.hpp"
+#include "verification/parallel.hpp"
+#include "verify_problems.hpp"
 #include "version.hpp"
 
 namespace backlight::tool {
@@ -21,122 +29,11 @@ namespace backlight::tool {
 namespace {
 
 using nlohmann::json;
-using verification::InputKind;
 
 constexpr const char* row_format =
     "{:<24} {:<6} {:>4} {:<6} {:<5} {:>8} {:>9.2e} {:>9.2e} {:>9.2e} {:>9.2e} {:>6}\n";
 constexpr const char* heading_format =
     "{:<24} {:<6} {:>4} {:<6} {:<5} {:>8} {:>9} {:>9} {:>9} {:>9} {:>6}\n";
-
-/// Problems of one kind: a line of the table for each kernel.
-struct Group {
-    std::string name;
-    std::vector<CheckedProblem> problems;
-};
-
-/// The axes that every group is made along.
-struct Axes {
-    std::int64_t head_dim;
-    bool causal;
-    DataType dtype;
-    int repeats;
-    bool quick;
-};
-
-CheckedProblem checked(const Axes& axes, std::int64_t batch, std::int64_t heads,
-                       std::int64_t seqlen) {
-    return {.problem = {.batch = batch,
-                        .heads = heads,
-                        .seqlen_q = seqlen,
-                        .seqlen_kv = seqlen,
-                        .head_dim = axes.head_dim,
-                        .causal = axes.causal,
-                        .dtype = axes.dtype,
-                        .softmax_scale = std::nullopt},
-            .repeats = axes.repeats};
-}
-
-/// From one tile of the largest preset to five, alone and in a batch of heads.
-Group small_group(const Axes& axes, InputKind kind) {
-    Group group{.name = fmt::format("small {}", verification::to_string(kind)), .problems = {}};
-    const std::vector<std::int64_t> lengths =
-        axes.quick ? std::vector<std::int64_t>{64, 192}
-                   : std::vector<std::int64_t>{64, 128, 192, 256, 320};
-    for (const std::int64_t seqlen : lengths) {
-        for (const auto& [batch, heads] : {std::pair{1, 1}, std::pair{2, 3}}) {
-            CheckedProblem problem = checked(axes, batch, heads, seqlen);
-            problem.inputs = kind;
-            problem.seed = static_cast<std::uint64_t>(seqlen + batch);
-            group.problems.push_back(problem);
-        }
-    }
-    return group;
-}
-
-/// Extents that are all equal, or all different, find every pair that a kernel confuses.
-Group extents_group(const Axes& axes) {
-    Group group{.name = "extents", .problems = {}};
-    if (axes.head_dim == 64) {
-        CheckedProblem equal = checked(axes, 64, 64, 64);
-        equal.reference = Reference::gpu_fp32;  // 4096 heads: too many for the host
-        group.problems.push_back(equal);
-    }
-    CheckedProblem different = checked(axes, 2, 3, 192);
-    if (!axes.causal) {
-        different.problem.seqlen_kv = 320;
-    }
-    group.problems.push_back(different);
-    return group;
-}
-
-Group strides_group(const Axes& axes) {
-    Group group{.name = "strides", .problems = {}};
-    for (const Layout layout : {Layout::bshd, Layout::packed_qkv}) {
-        for (const auto& [batch, heads] : {std::pair{1, 1}, std::pair{2, 3}}) {
-            CheckedProblem problem = checked(axes, batch, heads, 192);
-            problem.layout = layout;
-            group.problems.push_back(problem);
-        }
-    }
-    return group;
-}
-
-Group scale_group(const Axes& axes) {
-    Group group{.name = "softmax_scale", .problems = {}};
-    for (const float scale : {0.03F, -0.1F, 0.0F}) {
-        CheckedProblem problem = checked(axes, 1, 2, 192);
-        problem.problem.softmax_scale = scale;
-        group.problems.push_back(problem);
-    }
-    return group;
-}
-
-Group large_group(const Axes& axes) {
-    Group group{.name = "large", .problems = {}};
-    CheckedProblem problem = checked(axes, 2, 4, 512);
-    problem.reference = Reference::gpu_fp32;
-    group.problems.push_back(problem);
-    if (!axes.quick) {
-        problem = checked(axes, 1, 2, 4096);
-        problem.reference = Reference::gpu_fp32;
-        group.problems.push_back(problem);
-    }
-    return group;
-}
-
-std::vector<Group> groups(const Axes& axes) {
-    std::vector<Group> all;
-    for (const InputKind kind : verification::input_kinds) {
-        if (!axes.quick || kind == InputKind::normal || kind == InputKind::low_lse) {
-            all.push_back(small_group(axes, kind));
-        }
-    }
-    all.push_back(extents_group(axes));
-    all.push_back(strides_group(axes));
-    all.push_back(scale_group(axes));
-    all.push_back(large_group(axes));
-    return all;
-}
 
 /// JSON has no infinity: a tensor that is not finite has null for its errors.
 json number(double value) {
@@ -172,6 +69,74 @@ json to_json(const ProblemReport& report) {
             {"passed", report.passed()}};
 }
 
+/// The same kernels on the emulated device, on the same problems, to compare a GPU with.
+class EmulatedTwin {
+  public:
+    explicit EmulatedTwin(const DeviceChoice& emulated)
+        : session_(open_session(emulated)), support_(*session_) {}
+
+    Runtime& runtime() noexcept { return session_->runtime(); }
+
+    void set_problem(const CheckedProblem& problem) {
+        check_ = std::make_unique<ProblemCheck>(support_, problem);
+    }
+
+    /// Adds to the report of a kernel on the GPU, whose gradients are given, how the emulated ones
+    /// differ.
+    void compare(ProblemReport& report, const NamedConfig& kernel,
+                 const Gradients<std::uint16_t>& gpu, json& document) {
+        const ProblemReport emulated = check_->check(kernel.name, kernel.config);
+        for (const std::string& failure : emulated.failures) {
+            report.failures.push_back("emulated: " + failure);
+        }
+        const Gradients<std::uint16_t> gradients = check_->data().gradients();
+        compare(1, gpu.d_k, gradients.d_k, report, document);
+        compare(2, gpu.d_v, gradients.d_v, report, document);
+    }
+
+    double largest() const noexcept { return largest_; }
+
+  private:
+    void compare(std::size_t tensor, const std::vector<std::uint16_t>& gpu,
+                 const std::vector<std::uint16_t>& emulated, ProblemReport& report,
+                 json& document) {
+        const AttentionProblem& problem = report.problem.problem;
+        // The types' unit roundoff: 8 and 11 bits of significand.
+        const double allowed = problem.dtype == DataType::bf16 ? 0x1p-8 : 0x1p-11;
+        const Tolerance tolerance = tolerances(report.problem)[tensor];
+        // A gradient that vanishes mathematically is judged as it is against a reference.
+        const double relative_l2 =
+            verification::measure_accuracy(widen<float>(problem.dtype, emulated),
+                                           std::span<const float>(widen<float>(problem.dtype, gpu)),
+                                           gradient_shape(problem, tensor),
+                                           {.minimum_rms = tolerance.minimum_rms})
+                .relative_l2;
+        std::size_t equal = 0;
+        for (std::size_t i = 0; i < gpu.size(); ++i) {
+            equal += gpu[i] == emulated[i] ? 1 : 0;
+        }
+        const double equal_share = static_cast<double>(equal) / static_cast<double>(gpu.size());
+        const char* const name = gradient_names[tensor];
+        largest_ = std::max(largest_, relative_l2);
+        document.push_back({{"tensor", name},
+                            {"relative_l2", number(relative_l2)},
+                            {"relative_l2_allowed", allowed},
+                            {"equal_bits", equal_share}});
+        // A comparison that a NaN fails.
+        if (!(relative_l2 <= allowed)) {
+            report.failures.push_back(fmt::format(
+                "{}: the GPU and the emulated device differ by a relative L2 of {:.1e}; "
+                "allowed is {:.1e}",
+                name, relative_l2, allowed));
+        }
+    }
+
+    std::unique_ptr<Session> session_;
+    SupportKernels support_;
+    std::unique_ptr<ProblemCheck> check_;
+    double largest_ = 0;
+};
+
 /// What a line of the table tells: the worst of a kernel's problems in a group.
 struct Summary {
     std::array<double, 3> relative_l2{};
@@ -182,6 +147,11 @@ struct Summary {
     void add(const ProblemReport& report) {
         ++problems;
         failed += report.passed() ? 0 : 1;
+        if (report.tensors.empty()) {
+            // The kernel did not come to its end; what is not a number stays the largest.
+            worst_row = std::numeric_limits<double>::quiet_NaN();
+            relative_l2.fill(worst_row);
+        }
         for (std::size_t i = 0; i < report.tensors.size(); ++i) {
             const verification::Accuracy& accuracy = report.tensors[i].accuracy;
             relative_l2[i] = std::max(relative_l2[i], accuracy.relative_l2);
@@ -190,39 +160,32 @@ struct Summary {
     }
 };
 
-struct NamedConfig {
-    std::string name;
-    TileConfig config;
-};
-
-std::vector<NamedConfig> chosen_kernels(const std::vector<std::string>& names) {
-    std::vector<NamedConfig> chosen;
-    if (names.empty()) {
-        for (const KernelPreset& preset : kernel_presets()) {
-            chosen.push_back({std::string(preset.name), preset.config});
-        }
-    }
-    for (const std::string& name : names) {
-        chosen.push_back({name, kernel_preset(name)});
-    }
-    return chosen;
-}
-
 /// Runs groups and keeps what they gave.
 class Verification {
   public:
-    Verification(SupportKernels& support, std::vector<NamedConfig> kernels)
-        : support_(support), kernels_(std::move(kernels)) {}
+    /// `twin`: what to compare with, or null.
+    Verification(SupportKernels& support, std::vector<NamedConfig> kernels, EmulatedTwin* twin)
+        : support_(support), kernels_(std::move(kernels)), twin_(twin) {}
 
-    void run(const Group& group, const Axes& axes) {
+    void run(const ProblemGroup& group, const ProblemAxes& axes) {
         std::vector<Summary> summaries(kernels_.size());
         for (const CheckedProblem& problem : group.problems) {
             // The reference is computed once for all kernels.
             ProblemCheck check(support_, problem);
+            if (twin_ != nullptr) {
+                twin_->set_problem(problem);
+            }
             for (std::size_t i = 0; i < kernels_.size(); ++i) {
-                const ProblemReport report = check.check(kernels_[i].name, kernels_[i].config);
+                ProblemReport report = run_one(check, problem, kernels_[i]);
+                json differences = json::array();
+                if (twin_ != nullptr) {
+                    twin_->compare(report, kernels_[i], check.data().gradients(), differences);
+                }
                 summaries[i].add(report);
                 reports_.push_back(to_json(report));
+                if (twin_ != nullptr) {
+                    reports_.back()["against_emulated"] = differences;
+                }
                 if (!report.passed()) {
                     keep_failures(report);
                 }
@@ -247,6 +210,23 @@ class Verification {
     const json& reports() const noexcept { return reports_; }
 
   private:
+    ProblemReport run_one(ProblemCheck& check, const CheckedProblem& problem,
+                          const NamedConfig& kernel) {
+        const auto plan = support_.session().runtime().backward(problem.problem, kernel.config);
+        try {
+            return check.check(kernel.name, *plan);
+        } catch (const Error& error) {
+            // Only the emulated device tells what a kernel did wrong, and goes on to the next.
+            if (error.code() != ErrorCode::kernel_fault) {
+                throw;
+            }
+            return {.problem = problem,
+                    .kernel = kernel.name,
+                    .tensors = {},
+                    .failures = {error.what()}};
+        }
+    }
+
     void keep_failures(const ProblemReport& report) {
         for (const std::string& failure : report.failures) {
             failures_.push_back(
@@ -256,67 +236,176 @@ class Verification {
 
     SupportKernels& support_;
     std::vector<NamedConfig> kernels_;
+    EmulatedTwin* twin_;
     json reports_ = json::array();
     std::vector<std::string> failures_;
     int problems_ = 0;
     int failed_ = 0;
 };
 
-}  // namespace
-
-int verify(const VerifyOptions& options) {
-    check_json_path(options.json);
-    const std::vector<NamedConfig> kernels = chosen_kernels(options.kernels);
-    RuntimeOptions runtime_options;
-    runtime_options.device = options.device;
-    Gpu gpu(runtime_options);
-    SupportKernels support(gpu);
-    Verification verification(support, kernels);
-    const auto start = std::chrono::steady_clock::now();
-
-    fmt::print(
-        "{} ({})\nRelative L2 of each gradient and the worst row of all, the largest of each "
-        "group.\n\n",
-        gpu.runtime().device_name(), gpu.runtime().target());
-    fmt::print(heading_format, "group", "kernel", "d", "mask", "dtype", "problems", "dQ", "dK",
-               "dV", "row", "");
-    for (const std::int64_t head_dim : options.head_dims) {
-        for (const DataType dtype : options.dtypes) {
+std::vector<ProblemAxes> all_axes(const VerifyOptions& options) {
+    const bool emulated = options.device.emulation.has_value();
+    const bool least = emulated && options.quick;
+    const std::vector<std::int64_t> head_dims =
+        options.head_dims.empty() ? std::vector<std::int64_t>{64, 128} : options.head_dims;
+    std::vector<DataType> dtypes = options.dtypes;
+    if (dtypes.empty()) {
+        dtypes = least ? std::vector{DataType::bf16} : std::vector{DataType::bf16, DataType::fp16};
+    }
+    std::vector<ProblemAxes> axes;
+    for (const std::int64_t head_dim : head_dims) {
+        for (const DataType dtype : dtypes) {
             for (const bool causal : {true, false}) {
-                const Axes axes{.head_dim = head_dim,
+                axes.push_back({.head_dim = head_dim,
                                 .causal = causal,
                                 .dtype = dtype,
-                                .repeats = options.repeats,
-                                .quick = options.quick};
-                for (const Group& group : groups(axes)) {
-                    verification.run(group, axes);
-                }
+                                .repeats = options.repeats.value_or(least ? 2 : 3),
+                                .quick = options.quick,
+                                .emulated = emulated || options.against_emulated});
             }
         }
     }
+    return axes;
+}
 
+/// The host's compiler takes seconds for a kernel, and one core: all are compiled first, on every
+/// core.
+void compile_all(Runtime& runtime, const std::vector<ProblemAxes>& axes,
+                 const std::vector<NamedConfig>& kernels) {
+    verification::parallel_for(
+        static_cast<std::int64_t>(axes.size() * kernels.size()), [&](std::int64_t index) {
+            const auto i = static_cast<std::size_t>(index);
+            const ProblemGroup group = problem_groups(axes[i / kernels.size()]).front();
+            runtime.backward(group.problems.front().problem, kernels[i % kernels.size()].config);
+        });
+}
+
+void print_heading(Runtime& runtime, const DeviceChoice& device) {
+    fmt::print("{} ({})\n", runtime.device_name(), runtime.target());
+    if (device.emulation) {
+        fmt::print(
+            "Kernels are executed on the CPU, under schedules of seed {} with blocks in {} order; "
+            "only small\nproblems, each compared with fp64 on the host. The large ones need a "
+            "GPU.\n",
+            device.emulation->seed, to_string(device.emulation->grid_order));
+    }
+    fmt::print(
+        "Relative L2 of each gradient and the worst row of all, the largest of each group.\n\n");
+    fmt::print(heading_format, "group", "kernel", "d", "mask", "dtype", "problems", "dQ", "dK",
+               "dV", "row", "");
+    std::fflush(stdout);
+}
+
+void print_failures(const VerifyOptions& options, const std::vector<std::string>& failures) {
     constexpr std::size_t most_failures = 40;
-    const std::vector<std::string>& failures = verification.failures();
     for (std::size_t i = 0; i < std::min(failures.size(), most_failures); ++i) {
         fmt::print("\nFAILED {}", failures[i]);
     }
     if (failures.size() > most_failures) {
         fmt::print("\n… and {} more", failures.size() - most_failures);
     }
+    if (!failures.empty() && options.device.emulation) {
+        fmt::print("\n\nThe same schedules again: {}", replay_command(options));
+    }
+}
+
+/// The emulated device's counts, where it was asked to make them.
+void print_bank_conflicts(const Session& session) {
+    const auto* const device = dynamic_cast<const emulation::EmulatedDevice*>(&session.device());
+    const auto counts =
+        device != nullptr ? device->bank_conflicts() : std::vector<emulation::BankConflictCount>{};
+    if (counts.empty()) {
+        return;
+    }
+    fmt::print(
+        "\nShared memory, by place: executions by a warp, wavefronts, the fewest possible\n");
+    for (const emulation::BankConflictCount& count : counts) {
+        fmt::print("{:<60} {:>12} {:>12} {:>12}\n", count.site, count.executions, count.wavefronts,
+                   count.least_wavefronts);
+    }
+}
+
+/// What ran the kernels, for the JSON.
+json environment(Runtime& runtime, const DeviceChoice& device) {
+    json document = {{"device", device.emulation ? "emulated" : runtime.device_name()},
+                     {"target", runtime.target()},
+                     {"backlight", {{"version", version()}, {"git_revision", git_revision()}}}};
+    if (device.emulation) {
+        document["host_compiler"] = emulation::HostCompiler().version();
+        document["seed"] = device.emulation->seed;
+        document["grid_order"] = to_string(device.emulation->grid_order);
+    } else {
+        document["nvrtc"] = runtime.implementation().store().nvrtc().version();
+    }
+    return document;
+}
+
+}  // namespace
+
+std::string replay_command(const VerifyOptions& options) {
+    std::string command = "backlight verify --device ";
+    if (options.device.emulation) {
+        command += fmt::format("emulated --seed {} --grid-order {}", options.device.emulation->seed,
+                               to_string(options.device.emulation->grid_order));
+    } else {
+        command += std::to_string(options.device.ordinal);
+    }
+    command += options.quick ? " --quick" : "";
+    for (const std::string& kernel : options.kernels) {
+        command += " --kernel " + kernel;
+    }
+    for (const std::int64_t head_dim : options.head_dims) {
+        command += fmt::format(" --head-dim {}", head_dim);
+    }
+    for (const DataType dtype : options.dtypes) {
+        command += fmt::format(" --dtype {}", to_string(dtype));
+    }
+    if (options.repeats) {
+        command += fmt::format(" --repeats {}", *options.repeats);
+    }
+    return command;
+}
+
+int verify(const VerifyOptions& options) {
+    check_json_path(options.json);
+    const std::vector<NamedConfig> kernels = named_configs(options.kernels, {});
+    const std::vector<ProblemAxes> axes = all_axes(options);
+    const std::unique_ptr<Session> session = open_session(options.device);
+    Runtime& runtime = session->runtime();
+    SupportKernels support(*session);
+    std::unique_ptr<EmulatedTwin> twin;
+    if (options.against_emulated) {
+        twin = std::make_unique<EmulatedTwin>(parse_device("emulated"));
+    }
+    Verification verification(support, kernels, twin.get());
+    const auto start = std::chrono::steady_clock::now();
+
+    if (options.device.emulation || twin != nullptr) {
+        compile_all(twin != nullptr ? twin->runtime() : runtime, axes, kernels);
+    }
+    print_heading(runtime, options.device);
+    for (const ProblemAxes& each : axes) {
+        for (const ProblemGroup& group : problem_groups(each)) {
+            verification.run(group, each);
+        }
+    }
+
+    print_failures(options, verification.failures());
+    if (twin != nullptr) {
+        fmt::print("\ndK and dV of the GPU and the emulated device: relative L2 up to {:.1e}\n",
+                   twin->largest());
+    }
+    print_bank_conflicts(*session);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     fmt::print("\n{} problems, {} failed ({:.1f} s)\n", verification.problems(),
                verification.failed(), seconds.count());
     if (!options.json.empty()) {
-        write_json(options.json,
-                   {{"device", gpu.runtime().device_name()},
-                    {"target", gpu.runtime().target()},
-                    {"nvrtc", gpu.runtime().implementation().store().nvrtc().version()},
-                    {"backlight", {{"version", version()}, {"git_revision", git_revision()}}},
-                    {"problems", verification.problems()},
-                    {"failed", verification.failed()},
-                    {"seconds", seconds.count()},
-                    {"reports", verification.reports()}},
-                   std::cout);
+        json document = environment(runtime, options.device);
+        document["problems"] = verification.problems();
+        document["failed"] = verification.failed();
+        document["seconds"] = seconds.count();
+        document["reports"] = verification.reports();
+        write_json(options.json, document, std::cout);
     }
     return verification.failed() == 0 ? 0 : 1;
 }

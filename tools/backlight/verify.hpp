@@ -1,30 +1,41 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backlight/problem.hpp"
+#include "session/device_choice.hpp"
 
 namespace backlight::tool {
 
 struct VerifyOptions {
-    /// CUDA device ordinal.
-    int device = 0;
+    DeviceChoice device;
     /// Presets by name; empty: all of them.
     std::vector<std::string> kernels;
-    std::vector<std::int64_t> head_dims = {64, 128};
-    std::vector<DataType> dtypes = {DataType::bf16, DataType::fp16};
-    /// Runs of each problem; dK and dV must be the same bits each time.
-    int repeats = 3;
+    /// Empty: 64 and 128.
+    std::vector<std::int64_t> head_dims;
+    /// Empty: both; on the emulated device, where quick, bf16.
+    std::vector<DataType> dtypes;
+    /// Runs of each problem; dK and dV must be the same bits each time. On the emulated device each
+    /// has another schedule. Not given: 3, or 2 where the emulated device is to be quick.
+    std::optional<int> repeats;
     /// A few problems of each group only.
     bool quick = false;
+    /// On a CUDA device: the problems of the emulated one, whose dK and dV must be equal to the
+    /// GPU's within the rounding of their type.
+    bool against_emulated = false;
     /// Where to write every figure; empty: nowhere.
     std::string json;
 };
 
-/// Checks kernels against the fp64 host reference on small problems and the fp32 GPU reference on
-/// large ones, and prints a table. Returns 0, or 1 if a problem failed. Throws Error.
+/// Checks kernels against the fp64 host reference on small problems and, on a CUDA device, the fp32
+/// reference kernels on large ones, and prints a table. Returns 0, or 1 if a problem failed. Throws
+/// Error.
 int verify(const VerifyOptions& options);
+
+/// The command line that runs the same problems under the same schedules of the emulated device.
+std::string replay_command(const VerifyOptions& options);
 
 }  // namespace backlight::tool

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "backlight/error.hpp"
-#include "verification/half_types.hpp"
+#include "half_types.hpp"
 #include "verification/parallel.hpp"
 
 namespace backlight::verification {

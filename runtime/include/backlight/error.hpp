@@ -33,6 +33,10 @@ enum class ErrorCode : int {
     compile_failed = 22,
     /// A file could not be read or written, or is not what it should be.
     file_error = 30,
+    /// The emulated device caught a kernel at something that hardware would not forgive.
+    kernel_fault = 40,
+    /// The emulated device found no C++ compiler, or the compiler failed to start.
+    host_compiler_not_found = 41,
 };
 
 /// The stable name of a code, for example "invalid_argument".

@@ -102,9 +102,15 @@ struct RuntimeCounters {
 /// context-independently, and run in the context of the stream.
 class Runtime {
   public:
+    /// Internal: defined in no installed header.
+    class Implementation;
+
     /// Throws `driver_not_found`, `device_not_found` or `unsupported_device`. NVRTC is opened when
     /// the first plan is made: its version is part of what a cached kernel is found by.
     explicit Runtime(const RuntimeOptions& options = {});
+    /// Internal: a Runtime over a device and a compiler that were chosen already, for devices that
+    /// are no CUDA devices. `implementation` must not be null.
+    explicit Runtime(std::shared_ptr<Implementation> implementation);
     ~Runtime();
     /// A Runtime that has been moved from may only be destroyed or assigned to.
     Runtime(Runtime&&) noexcept;
@@ -122,7 +128,6 @@ class Runtime {
     const std::string& device_name() const noexcept;
     RuntimeCounters counters() const noexcept;
 
-    class Implementation;
     Implementation& implementation() noexcept { return *implementation_; }
 
   private:

@@ -64,7 +64,8 @@ tensor_map::Request tile_map_request(const AttentionProblem& problem, const Cons
     constexpr std::int64_t panel_columns = 64;  // 128 bytes, the widest swizzle
     return {
         .address = view.data,
-        .fp16 = problem.dtype == DataType::fp16,
+        .type = problem.dtype == DataType::fp16 ? tensor_map::ElementType::fp16
+                                                : tensor_map::ElementType::bf16,
         .extents = {problem.head_dim, seqlen, problem.heads, problem.batch},
         .strides = {stride(seqlen, view.stride_seqlen), stride(problem.heads, view.stride_head),
                     stride(problem.batch, view.stride_batch)},

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "compiler/resource_usage.hpp"
@@ -10,15 +9,18 @@
 
 namespace backlight::compiler {
 
-/// A kernel to be had: an embedded source with its specialisation.
+/// A kernel to be had: a source with its specialisation.
 struct KernelRequest {
-    /// The embedded file, for example "attention_backward_mma.cu".
+    /// The embedded file, for example "attention_backward_mma.cu"; where `text` is given, what the
+    /// source is called.
     std::string source;
     /// The extern "C" function in it.
     std::string entry;
     /// The text of "specialisation.cuh".
     std::string specialisation;
     device::Target target;
+    /// The text of the source itself where it is no embedded file; what it includes is embedded.
+    std::string text = {};
 };
 
 struct CompiledKernel {
@@ -39,8 +41,8 @@ class Backend {
     virtual std::string version() = 0;
     /// The options that decide what is compiled, as they are passed; part of the key too.
     virtual std::vector<std::string> options(const device::Target& target) const = 0;
-    /// A digest of every text that a source is compiled from, but for the specialisation.
-    virtual std::string source_digest(std::string_view source) const = 0;
+    /// A digest of every text that a request is compiled from, but for the specialisation.
+    virtual std::string source_digest(const KernelRequest& request) const = 0;
     /// Throws `compile_failed` with the compiler's version, options and whole log.
     virtual CompiledKernel compile(const KernelRequest& request) = 0;
 };

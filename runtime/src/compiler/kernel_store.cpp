@@ -91,7 +91,7 @@ cache::Key KernelStore::key_of(const KernelRequest& request) {
     cache::Key key;
     key.add("source", request.source)
         .add("entry", request.entry)
-        .add("source digest", backend_->source_digest(request.source))
+        .add("source digest", backend_->source_digest(request))
         .add("compiler", backend_->version())
         .add("target", request.target.name)
         .add("options", fmt::format("{}", fmt::join(backend_->options(request.target), "\n")))

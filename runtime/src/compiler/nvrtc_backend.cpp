@@ -1,5 +1,6 @@
 #include "compiler/nvrtc_backend.hpp"
 
+#include <string_view>
 #include <utility>
 
 #include "compiler/sources.hpp"
@@ -12,7 +13,8 @@ namespace {
 
 /// The kernel source with every header it needs, and the specialisation.
 struct Program {
-    explicit Program(const KernelRequest& request) : headers(source_closure(request.source)) {
+    explicit Program(const KernelRequest& request)
+        : headers(source_closure(request.source, request.text)) {
         source = headers.front().text;
         headers.erase(headers.begin());
         headers.push_back({specialisation_header, request.specialisation});
@@ -42,8 +44,8 @@ std::vector<std::string> NvrtcBackend::options_for(const device::Target& target)
     };
 }
 
-std::string NvrtcBackend::source_digest(std::string_view source) const {
-    return compiler::source_digest(source);
+std::string NvrtcBackend::source_digest(const KernelRequest& request) const {
+    return compiler::source_digest(request.source, request.text);
 }
 
 CompiledKernel NvrtcBackend::compile(const KernelRequest& request) {

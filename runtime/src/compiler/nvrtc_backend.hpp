@@ -3,7 +3,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "compiler/backend.hpp"
@@ -26,7 +25,7 @@ class NvrtcBackend final : public Backend {
     std::vector<std::string> options(const device::Target& target) const override {
         return options_for(target);
     }
-    std::string source_digest(std::string_view source) const override;
+    std::string source_digest(const KernelRequest& request) const override;
     CompiledKernel compile(const KernelRequest& request) override;
 
     /// The PTX of a request: for tests and reading.

@@ -30,15 +30,15 @@ void for_each_include(std::string_view text, Visit visit) {
     }
 }
 
-void collect(std::string_view name, std::vector<Header>& closure) {
+void collect(std::string_view name, std::string_view given, std::vector<Header>& closure) {
     const bool known = std::any_of(closure.begin(), closure.end(),
                                    [&](const Header& header) { return header.name == name; });
     if (known || name == specialisation_header) {
         return;
     }
-    const std::string_view text = source_text(name);
+    const std::string_view text = given.empty() ? source_text(name) : given;
     closure.push_back({name, text});
-    for_each_include(text, [&](std::string_view included) { collect(included, closure); });
+    for_each_include(text, [&](std::string_view included) { collect(included, {}, closure); });
 }
 
 }  // namespace
@@ -53,14 +53,14 @@ std::string_view source_text(std::string_view name) {
                 fmt::format("kernel source '{}' is not embedded in this build", name));
 }
 
-std::vector<Header> source_closure(std::string_view name) {
+std::vector<Header> source_closure(std::string_view name, std::string_view text) {
     std::vector<Header> closure;
-    collect(name, closure);
+    collect(name, text, closure);
     return closure;
 }
 
-std::string source_digest(std::string_view name) {
-    std::vector<Header> closure = source_closure(name);
+std::string source_digest(std::string_view name, std::string_view text) {
+    std::vector<Header> closure = source_closure(name, text);
     std::sort(closure.begin(), closure.end(),
               [](const Header& a, const Header& b) { return a.name < b.name; });
     cache::Key key;

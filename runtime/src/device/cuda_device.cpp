@@ -62,6 +62,11 @@ class Library {
     CUlibrary handle_ = nullptr;
 };
 
+// A CUdeviceptr is an integer by the driver's definition.
+CUdeviceptr device_pointer(const void* memory) {
+    return reinterpret_cast<CUdeviceptr>(memory);
+}
+
 class CudaKernel final : public Kernel {
   public:
     CudaKernel(std::shared_ptr<const DriverApi> driver, std::span<const std::byte> cubin,
@@ -180,17 +185,29 @@ void CudaDevice::encode(const tensor_map::Request& request, kernel::TensorMap& m
     static_assert(sizeof(kernel::TensorMap) == sizeof(CUtensorMap));
     static_assert(alignof(kernel::TensorMap) >= alignof(CUtensorMap));
 
-    constexpr cuuint64_t element_bytes = 2;
-    std::array<cuuint64_t, tensor_map::rank> extents{};
-    std::array<cuuint32_t, tensor_map::rank> box{};
-    std::array<cuuint64_t, tensor_map::rank - 1> strides{};
-    const std::array<cuuint32_t, tensor_map::rank> element_strides = {1, 1, 1, 1};
+    const auto element_bytes = static_cast<cuuint64_t>(tensor_map::element_bytes(request.type));
+    std::array<cuuint64_t, tensor_map::rank_limit> extents{};
+    std::array<cuuint32_t, tensor_map::rank_limit> box{};
+    std::array<cuuint64_t, tensor_map::rank_limit - 1> strides{};
+    std::array<cuuint32_t, tensor_map::rank_limit> element_strides{};
+    element_strides.fill(1);
     for (std::size_t i = 0; i < extents.size(); ++i) {
         extents[i] = static_cast<cuuint64_t>(request.extents[i]);
         box[i] = static_cast<cuuint32_t>(request.box[i]);
     }
     for (std::size_t i = 0; i < strides.size(); ++i) {
         strides[i] = static_cast<cuuint64_t>(request.strides[i]) * element_bytes;
+    }
+    CUtensorMapDataType type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    switch (request.type) {
+        case tensor_map::ElementType::bf16:
+            break;
+        case tensor_map::ElementType::fp16:
+            type = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+            break;
+        case tensor_map::ElementType::fp32:
+            type = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+            break;
     }
     CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE;
     switch (request.swizzle) {
@@ -207,14 +224,50 @@ void CudaDevice::encode(const tensor_map::Request& request, kernel::TensorMap& m
             break;
     }
     const CUresult result = driver_->cuTensorMapEncodeTiled(
-        reinterpret_cast<CUtensorMap*>(&map),
-        request.fp16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-        tensor_map::rank, const_cast<void*>(request.address), extents.data(), strides.data(),
-        box.data(), element_strides.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+        reinterpret_cast<CUtensorMap*>(&map), type, static_cast<cuuint32_t>(request.rank),
+        const_cast<void*>(request.address), extents.data(), strides.data(), box.data(),
+        element_strides.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
         CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS) {
         driver_->check(result, "encode a tensor map (cuTensorMapEncodeTiled)");
     }
+}
+
+void* CudaDevice::allocate(std::size_t bytes) {
+    CUdeviceptr address = 0;
+    driver_->check(driver_->cuMemAlloc(&address, bytes),
+                   fmt::format("allocate {} bytes of device memory", bytes));
+    return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
+void CudaDevice::release(void* memory) noexcept {
+    if (memory != nullptr) {
+        // A driver that has shut down has freed it by itself.
+        driver_->cuMemFree(device_pointer(memory));
+    }
+}
+
+void CudaDevice::copy_to_device(void* destination, std::span<const std::byte> source) {
+    driver_->check(driver_->cuMemcpyHtoD(device_pointer(destination), source.data(), source.size()),
+                   "copy to device memory");
+    // The copy of pageable memory may still be under way, and a non-blocking stream does not wait
+    // for it.
+    driver_->check(driver_->cuCtxSynchronize(), "wait for a copy to device memory");
+}
+
+void CudaDevice::copy_to_host(std::span<std::byte> destination, const void* source) {
+    driver_->check(
+        driver_->cuMemcpyDtoH(destination.data(), device_pointer(source), destination.size()),
+        "copy from device memory");
+}
+
+void CudaDevice::fill(void* destination, std::uint8_t byte, std::size_t bytes, Stream stream) {
+    driver_->check(driver_->cuMemsetD8Async(device_pointer(destination), byte, bytes, stream),
+                   "fill device memory");
+}
+
+void CudaDevice::synchronise(Stream stream) {
+    driver_->check(driver_->cuStreamSynchronize(stream), "synchronise with the stream");
 }
 
 }  // namespace backlight::device

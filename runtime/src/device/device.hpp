@@ -52,7 +52,8 @@ class Kernel {
 };
 
 /// Where kernels run: the one interface between the library and a CUDA device, or any other that
-/// executes the same kernel sources.
+/// executes the same kernel sources. The library itself loads, encodes and launches; memory and
+/// waiting are for the tools and the tests, in whose hands the tensors are.
 class Device {
   public:
     virtual ~Device() = default;
@@ -65,6 +66,24 @@ class Device {
 
     /// Encodes a request that `tensor_map::check` has passed.
     virtual void encode(const tensor_map::Request& request, kernel::TensorMap& map) const = 0;
+
+    /// Memory of the device, at least 256-byte aligned, of no particular content; `bytes` is 1 or
+    /// more. Throws `driver_failed` where there is not so much, as all of these do on failure.
+    virtual void* allocate(std::size_t bytes) = 0;
+    /// Frees what `allocate` gave; null is let pass. No work that uses it may be under way.
+    virtual void release(void* memory) noexcept = 0;
+
+    /// Copies whole spans to and from memory that `allocate` gave. Both return when the bytes are
+    /// in their place, for work in every stream to see; what streams still have to do with them
+    /// must be waited for before.
+    virtual void copy_to_device(void* destination, std::span<const std::byte> source) = 0;
+    virtual void copy_to_host(std::span<std::byte> destination, const void* source) = 0;
+    /// Sets every byte, in the order of the stream.
+    virtual void fill(void* destination, std::uint8_t byte, std::size_t bytes, Stream stream) = 0;
+
+    /// Waits for all that was enqueued on the stream; what a kernel did wrong is thrown here at the
+    /// latest.
+    virtual void synchronise(Stream stream) = 0;
 };
 
 }  // namespace backlight::device

@@ -8,8 +8,6 @@ namespace backlight::tensor_map {
 
 namespace {
 
-constexpr std::int64_t element_bytes = 2;
-
 std::int64_t swizzle_bytes(Swizzle swizzle) {
     switch (swizzle) {
         case Swizzle::bytes_32:
@@ -24,6 +22,15 @@ std::int64_t swizzle_bytes(Swizzle swizzle) {
     return 0;
 }
 
+/// What a dimension is called in a message.
+std::string dimension_name(const Request& request, std::size_t dimension) {
+    static constexpr std::array<std::string_view, 4> attention = {"head_dim", "seqlen", "head",
+                                                                  "batch"};
+    return request.rank == static_cast<int>(attention.size())
+               ? std::string(attention[dimension])
+               : fmt::format("dimension {}", dimension);
+}
+
 [[noreturn]] void refuse(std::string_view operand, const std::string& what) {
     throw Error(ErrorCode::invalid_argument, fmt::format("tensor map of {}: {}", operand, what));
 }
@@ -31,8 +38,11 @@ std::int64_t swizzle_bytes(Swizzle swizzle) {
 }  // namespace
 
 void check(const Request& request, std::string_view operand) {
-    static constexpr std::array<std::string_view, rank> names = {"head_dim", "seqlen", "head",
-                                                                 "batch"};
+    if (request.rank < 1 || request.rank > rank_limit) {
+        refuse(operand, fmt::format("the rank is {}: it must be 1 … {}", request.rank, rank_limit));
+    }
+    const auto rank = static_cast<std::size_t>(request.rank);
+    const std::int64_t bytes = element_bytes(request.type);
     const auto address = reinterpret_cast<std::uintptr_t>(request.address);
     if (address == 0) {
         refuse(operand, "the address is null");
@@ -43,29 +53,29 @@ void check(const Request& request, std::string_view operand) {
     }
     for (std::size_t i = 0; i < rank; ++i) {
         if (request.extents[i] < 1 || request.extents[i] > (std::int64_t{1} << 32)) {
-            refuse(operand, fmt::format("the {} extent is {}: it must be 1 … 2^32", names[i],
-                                        request.extents[i]));
+            refuse(operand, fmt::format("the {} extent is {}: it must be 1 … 2^32",
+                                        dimension_name(request, i), request.extents[i]));
         }
         if (request.box[i] < 1 || request.box[i] > 256) {
             refuse(operand, fmt::format("the box has {} along {}: it must be 1 … 256",
-                                        request.box[i], names[i]));
+                                        request.box[i], dimension_name(request, i)));
         }
     }
-    for (std::size_t i = 0; i < request.strides.size(); ++i) {
+    for (std::size_t i = 0; i + 1 < rank; ++i) {
         const std::int64_t stride = request.strides[i];
         // Compared in elements: the product with the element size cannot overflow then.
-        if (stride < 1 || stride >= (std::int64_t{1} << 40) / element_bytes) {
+        if (stride < 1 || stride >= (std::int64_t{1} << 40) / bytes) {
             refuse(operand, fmt::format("the {} stride is {} elements: it must be positive and "
                                         "below 2^40 bytes",
-                                        names[i + 1], stride));
+                                        dimension_name(request, i + 1), stride));
         }
-        if (stride * element_bytes % 16 != 0) {
+        if (stride * bytes % 16 != 0) {
             refuse(operand, fmt::format("the {} stride is {} elements ({} bytes): it must be a "
                                         "multiple of 16 bytes",
-                                        names[i + 1], stride, stride * element_bytes));
+                                        dimension_name(request, i + 1), stride, stride * bytes));
         }
     }
-    const std::int64_t inner_bytes = request.box[0] * element_bytes;
+    const std::int64_t inner_bytes = request.box[0] * bytes;
     if (inner_bytes % 16 != 0) {
         refuse(operand, fmt::format("a row of the box has {} bytes: it must be a multiple of 16",
                                     inner_bytes));

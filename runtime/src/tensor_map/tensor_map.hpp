@@ -9,18 +9,25 @@ namespace backlight::tensor_map {
 /// How a tile's rows lie in shared memory.
 enum class Swizzle { none, bytes_32, bytes_64, bytes_128 };
 
-constexpr int rank = 4;
+enum class ElementType { bf16, fp16, fp32 };
 
-/// A tensor map to be encoded: a four-dimensional tensor of 16-bit elements, dimensions fastest
-/// first (head_dim, seqlen, head, batch), of which a box is loaded at a time. Everything is 64-bit
-/// until the rules have been checked.
+constexpr std::int64_t element_bytes(ElementType type) {
+    return type == ElementType::fp32 ? 4 : 2;
+}
+
+constexpr int rank_limit = 5;
+
+/// A tensor map to be encoded: a tensor, dimensions fastest first (those of the attention are
+/// head_dim, seqlen, head, batch), of which a box is copied at a time. Dimensions from `rank` on
+/// are not used. Everything is 64-bit until the rules have been checked.
 struct Request {
     const void* address = nullptr;
-    bool fp16 = false;  // else bf16
-    std::array<std::int64_t, rank> extents{};
-    /// Elements from one index to the next, of dimensions 1, 2, 3.
-    std::array<std::int64_t, rank - 1> strides{};
-    std::array<std::int64_t, rank> box{};
+    ElementType type = ElementType::bf16;
+    int rank = 4;
+    std::array<std::int64_t, rank_limit> extents{};
+    /// Elements from one index to the next, of dimensions 1, 2, …
+    std::array<std::int64_t, rank_limit - 1> strides{};
+    std::array<std::int64_t, rank_limit> box{};
     Swizzle swizzle = Swizzle::bytes_128;
 };
 

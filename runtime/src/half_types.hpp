@@ -8,7 +8,7 @@
 
 #include "backlight/problem.hpp"
 
-namespace backlight::verification {
+namespace backlight {
 
 /// How a 16-bit floating-point type divides its bits: one sign bit, then exponent, then mantissa.
 struct HalfFormat {
@@ -84,16 +84,17 @@ constexpr float from_bits(DataType type, std::uint16_t bits) {
     if (type == DataType::bf16) {
         return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
     }
+    // Selections instead of branches: a loop over many elements is vectorised.
     const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000) << 16;
-    const std::uint32_t exponent = (bits >> 10) & 0x1f;
-    const std::uint32_t mantissa = bits & 0x3ff;
-    if (exponent == 0) {
-        // Below 2^-14: a whole number of 2^-24, which float holds as a normal number.
-        const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-        return sign != 0 ? -magnitude : magnitude;
-    }
-    const std::uint32_t float_exponent = exponent == 0x1f ? 0xff : exponent + (127 - 15);
-    return std::bit_cast<float>(sign | (float_exponent << 23) | (mantissa << 13));
+    const std::uint32_t magnitude = bits & 0x7fff;
+    // The difference of the biases is added to the exponent, twice for infinities and NaNs, whose
+    // exponent becomes that of float's own.
+    const std::uint32_t bias = (127U - 15U) << 23;
+    const std::uint32_t normal = (magnitude << 13) + (magnitude >= 0x7c00 ? 2 * bias : bias);
+    // Below 2^-14: a whole number of 2^-24, which float holds as a normal number.
+    const auto subnormal =
+        std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<int>(magnitude)) * 0x1p-24f);
+    return std::bit_cast<float>(sign | (magnitude < 0x400 ? subnormal : normal));
 }
 
 /// `to_bits` of each value.
@@ -116,4 +117,4 @@ std::vector<Real> widen(DataType type, std::span<const std::uint16_t> bits) {
     return values;
 }
 
-}  // namespace backlight::verification
+}  // namespace backlight

@@ -1,0 +1,61 @@
+// What the tests on a GPU and those on the emulated device have in common.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "backlight/tile_config.hpp"
+#include "problem_check.hpp"
+
+namespace backlight::test {
+
+/// A problem of N(0, 1) inputs with equal lengths.
+inline tool::CheckedProblem square_problem(std::int64_t batch, std::int64_t heads,
+                                           std::int64_t seqlen, std::int64_t head_dim, bool causal,
+                                           DataType dtype = DataType::bf16) {
+    tool::CheckedProblem problem;
+    problem.problem.batch = batch;
+    problem.problem.heads = heads;
+    problem.problem.seqlen_q = seqlen;
+    problem.problem.seqlen_kv = seqlen;
+    problem.problem.head_dim = head_dim;
+    problem.problem.causal = causal;
+    problem.problem.dtype = dtype;
+    return problem;
+}
+
+/// Fails the test with every failure of the report.
+inline void require_passed(const tool::ProblemReport& report) {
+    CHECK_MESSAGE(report.tensors.size() == 3, "three gradients are reported");
+    for (const std::string& failure : report.failures) {
+        FAIL_CHECK(report.kernel << " " << tool::to_string(report.problem) << ": " << failure);
+    }
+}
+
+struct Geometry {
+    int block_q, block_kv, warps, stages;
+};
+
+/// Row groups of one to sixteen, tiles wider than tall and the reverse, deep pipelines, and a width
+/// (96) that no 128-byte panel divides. All divide a sequence of 384.
+inline constexpr std::array geometries = {
+    Geometry{16, 32, 2, 1},  Geometry{16, 64, 4, 2},  Geometry{32, 32, 2, 3},
+    Geometry{32, 32, 4, 4},  Geometry{32, 64, 4, 2},  Geometry{64, 32, 4, 1},
+    Geometry{64, 64, 4, 2},  Geometry{64, 64, 8, 3},  Geometry{64, 128, 8, 1},
+    Geometry{128, 64, 8, 1}, Geometry{96, 96, 6, 1},  Geometry{128, 128, 8, 1},
+    Geometry{32, 128, 8, 1}, Geometry{128, 32, 8, 2},
+};
+
+inline TileConfig tile_config(const Geometry& geometry) {
+    TileConfig config;
+    config.block_q = geometry.block_q;
+    config.block_kv = geometry.block_kv;
+    config.warps = geometry.warps;
+    config.stages = geometry.stages;
+    return config;
+}
+
+}  // namespace backlight::test
