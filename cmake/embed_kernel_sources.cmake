@@ -1,6 +1,8 @@
-# Writes a C++ file that holds kernel sources as strings. Run at build time:
+# Writes a C++ file that holds source files as strings, behind a function that gives them. Run at
+# build time:
 #   cmake -D SOURCE_DIR=kernel_sources -D NAMES=a.cu,primitives/b.cuh -D OUTPUT=embedded_sources.cpp
-#         -P embed_kernel_sources.cmake
+#         -D DECLARED_IN=compiler/embedded_sources.hpp -D NAMESPACE=backlight::compiler
+#         -D FUNCTION=embedded_sources -P embed_kernel_sources.cmake
 
 # Keeps quoted arguments and variables literal whatever they hold.
 cmake_minimum_required(VERSION 3.25)
@@ -34,23 +36,23 @@ foreach(name IN LISTS names)
 endforeach()
 list(LENGTH names count)
 
-file(WRITE "${OUTPUT}" "// Written by cmake/embed_kernel_sources.cmake from kernel_sources/; do not edit.
-#include \"compiler/embedded_sources.hpp\"
+file(WRITE "${OUTPUT}" "// Written by cmake/embed_kernel_sources.cmake; do not edit.
+#include \"${DECLARED_IN}\"
 
 #include <array>
 
-namespace backlight::compiler {
+namespace ${NAMESPACE} {
 
 namespace {
 
 using namespace std::string_view_literals;
 
-constexpr std::array<EmbeddedSource, ${count}> sources = {{
+constexpr std::array<backlight::compiler::EmbeddedSource, ${count}> sources = {{
 ${entries}}};
 
 }  // namespace
 
-std::span<const EmbeddedSource> embedded_sources() noexcept { return sources; }
+std::span<const backlight::compiler::EmbeddedSource> ${FUNCTION}() noexcept { return sources; }
 
-}  // namespace backlight::compiler
+}  // namespace ${NAMESPACE}
 ")

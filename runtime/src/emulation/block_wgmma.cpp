@@ -1,0 +1,175 @@
+// wgmma: products of a warpgroup on operands in shared memory, asynchronous.
+//
+// Values are computed when the last thread asks for the product; until a thread has waited for the
+// product's group, its accumulators are not to be touched, nor A's registers changed, and no source
+// in shared memory may be overwritten. What a wait finds changed is a fault: hardware might have
+// read it before or after.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "emulation/block.hpp"
+#include "emulation/block_collective.hpp"
+#include "emulation/half_type.hpp"
+#include "emulation/matrix_descriptor.hpp"
+#include "emulation/matrix_fragments.hpp"
+#include "emulation/register_tag.hpp"
+
+namespace backlight::emulation {
+
+namespace {
+
+constexpr std::uint32_t piece_bytes = 16;
+
+}  // namespace
+
+void Block::wgmma(const WarpgroupProduct& product, Site site) {
+    WarpgroupProduct mine = product;
+    collective("wgmma.mma_async", warpgroup_threads, whole_warp, site, &mine,
+               [&](Collective& all) { execute_wgmma(all, site); });
+}
+
+void Block::execute_wgmma(Collective& all, Site site) {
+    const WarpgroupProduct& first = *static_cast<WarpgroupProduct*>(all.payloads[0]);
+    const int n = first.columns;
+    const auto accumulators = static_cast<std::size_t>(n) / 2;
+    const bool a_in_registers = first.a != nullptr;
+    const std::size_t leader = running_;
+    const auto require_fenced = [&](const Thread& thread, const Register& used, const char* what) {
+        if (used.fences >= thread.wgmma_fences) {
+            throw FaultFound{FaultKind::missing_wgmma_fence,
+                             fmt::format("{}: thread {} changed {} of this wgmma after its last "
+                                         "wgmma.fence",
+                                         to_string(site), thread.position.thread, what)};
+        }
+    };
+    std::vector<std::array<std::uint32_t, 4>> a_registers(a_in_registers ? warpgroup_threads : 0);
+    std::vector<float> sums(warpgroup_threads * accumulators);
+    std::array<float*, warpgroup_threads> sums_of_threads{};
+    for (std::size_t i = 0; i < warpgroup_threads; ++i) {
+        const auto& payload = *static_cast<WarpgroupProduct*>(all.payloads[i]);
+        if (payload.a_descriptor != first.a_descriptor ||
+            payload.b_descriptor != first.b_descriptor || payload.accumulate != first.accumulate ||
+            payload.columns != n || (payload.a != nullptr) != a_in_registers) {
+            throw FaultFound{FaultKind::divergent_collective,
+                             fmt::format("{}: thread {} brings other descriptors, shape or "
+                                         "scale-d to the wgmma than thread {}",
+                                         to_string(site), all.first + i, all.first)};
+        }
+        running_ = all.first + i;
+        for (std::size_t j = 0; j < accumulators; ++j) {
+            Register& sum = payload.accumulators[j];
+            const RegisterTag tag = RegisterTag::of(sum.tag);
+            if (tag.kind != RegisterTag::Kind::warpgroup_result) {
+                if (sum.tag != 0) {
+                    write_register(sum);
+                }
+                require_fenced(running(), sum, "an accumulator");
+            }
+            sums[i * accumulators + j] = std::bit_cast<float>(sum.bits);
+        }
+        for (std::size_t j = 0; a_in_registers && j < 4; ++j) {
+            // The tag changes, the value does not.
+            auto& operand = const_cast<Register&>(payload.a[j]);
+            if (operand.tag != 0) {
+                read_register(operand);
+            }
+            require_fenced(running(), operand, "a register of A");
+            a_registers[i][j] = operand.bits;
+        }
+        sums_of_threads[i] = sums.data() + i * accumulators;
+    }
+    running_ = leader;
+
+    ProductInFlight in_flight{.number = ++warps_[all.first / warp_lanes].warpgroup_products,
+                              .source_versions = {},
+                              .site = site};
+    const DataType type = half_type(first.type);
+    const WgmmaMatrixA a =
+        a_in_registers
+            ? widen_registers(type,
+                              std::span<const std::array<std::uint32_t, 4>, warpgroup_threads>(
+                                  a_registers.data(), warpgroup_threads))
+            : fetch_a(type,
+                      source_of_wgmma(first.a_descriptor, first.a_major, wgmma_m, "A", in_flight),
+                      first.a_major, memory_.window());
+    auto b = std::make_unique<WgmmaMatrixB>();
+    fetch_b(type, source_of_wgmma(first.b_descriptor, first.b_major, n, "B", in_flight),
+            first.b_major, n, memory_.window(), *b);
+    multiply_m64nNk16(n, sums_of_threads, a, *b, {.accumulate = first.accumulate});
+
+    const RegisterTag result{RegisterTag::Kind::warpgroup_result, in_flight.number};
+    const RegisterTag source{RegisterTag::Kind::warpgroup_source, in_flight.number};
+    for (std::size_t i = 0; i < warpgroup_threads; ++i) {
+        const auto& payload = *static_cast<WarpgroupProduct*>(all.payloads[i]);
+        for (std::size_t j = 0; j < accumulators; ++j) {
+            payload.accumulators[j] = {std::bit_cast<std::uint32_t>(sums[i * accumulators + j]),
+                                       result.bits(), 0};
+        }
+        for (std::size_t j = 0; a_in_registers && j < 4; ++j) {
+            const_cast<Register&>(payload.a[j]).tag = source.bits();
+        }
+        threads_[all.first + i].wgmma_uncommitted = in_flight.number;
+    }
+    warps_[all.first / warp_lanes].products_in_flight.push_back(std::move(in_flight));
+}
+
+MatrixDescriptor Block::source_of_wgmma(std::uint64_t bits, Major major, int outer,
+                                        const char* operand, ProductInFlight& product) {
+    const std::string refusal = validate_descriptor(bits, major, outer, memory_.window(), operand);
+    if (!refusal.empty()) {
+        throw FaultFound{FaultKind::invalid_descriptor,
+                         fmt::format("{}: {}", to_string(product.site), refusal)};
+    }
+    const MatrixDescriptor descriptor = decode_descriptor(bits);
+    for (const std::uint32_t address : piece_addresses(descriptor, major, outer)) {
+        memory_.read_by_proxy(running_index(), address, piece_bytes, product.site);
+        product.source_versions.emplace_back(address, memory_.versions(address, piece_bytes));
+    }
+    return descriptor;
+}
+
+void Block::wgmma_fence(Site site) {
+    collective("wgmma.fence", warp_lanes, whole_warp, site, nullptr, [](Collective&) {});
+    ++running().wgmma_fences;
+}
+
+void Block::wgmma_commit(Site site) {
+    collective("wgmma.commit_group", warp_lanes, whole_warp, site, nullptr, [](Collective&) {});
+    Thread& thread = running();
+    thread.wgmma_groups.push_back(std::exchange(thread.wgmma_uncommitted, 0));
+}
+
+void Block::wgmma_wait(int groups_pending, Site site) {
+    collective("wgmma.wait_group", warp_lanes, whole_warp, site, nullptr, [](Collective&) {});
+    Thread& thread = running();
+    const std::uint32_t before = thread.wgmma_done;
+    while (thread.wgmma_groups.size() > static_cast<std::size_t>(groups_pending)) {
+        thread.wgmma_done = std::max(thread.wgmma_done, thread.wgmma_groups.front());
+        thread.wgmma_groups.erase(thread.wgmma_groups.begin());
+    }
+    const std::size_t first = running_ / warpgroup_threads * warpgroup_threads;
+    Warp& leader = warps_[first / warp_lanes];
+    // Once a warp is enough.
+    if (running_ % warp_lanes == 0) {
+        for (const ProductInFlight& product : leader.products_in_flight) {
+            if (product.number <= before || product.number > thread.wgmma_done) {
+                continue;
+            }
+            const std::string reader = fmt::format("the wgmma at {}", to_string(product.site));
+            for (const auto& [address, versions] : product.source_versions) {
+                memory_.require_unchanged(address, versions, reader);
+                memory_.note_read(running_index(), address, piece_bytes, product.site);
+            }
+        }
+    }
+    std::uint32_t done_by_all = thread.wgmma_done;
+    for (std::size_t index = first; index < first + warpgroup_threads; index += warp_lanes) {
+        done_by_all = std::min(done_by_all, threads_[index].wgmma_done);
+    }
+    std::erase_if(leader.products_in_flight,
+                  [&](const ProductInFlight& product) { return product.number <= done_by_all; });
+}
+
+}  // namespace backlight::emulation
