@@ -1,235 +1,209 @@
 #include "backlight/cache/disk_cache.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdlib>
 #include <exception>
-#include <system_error>
+#include <stdexcept>
 #include <utility>
 
+#include "backlight/cache/trust.hpp"
+#include "cache_files.hpp"
+#include "entry_file.hpp"
 #include "entry_format.hpp"
+#include "file.hpp"
+#include "warnings.hpp"
 
 namespace backlight::cache {
 
-namespace {
-
-/// The failure of the last POSIX call, as an exception that stays within this file.
-std::system_error failure(const char* what) {
-    return {errno, std::generic_category(), what};
-}
-
-/// The result of a POSIX call, made again for as long as signals interrupt it.
-template <typename Call>
-auto uninterrupted(Call&& call) {
-    for (;;) {
-        const auto result = call();
-        if (result >= 0 || errno != EINTR) {
-            return result;
-        }
-    }
-}
-
-/// An open file descriptor, or none.
-class File {
-  public:
-    explicit File(int descriptor) : descriptor_(descriptor) {}
-    ~File() {
-        if (descriptor_ >= 0) {
-            ::close(descriptor_);
-        }
-    }
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
-
-    bool opened() const noexcept { return descriptor_ >= 0; }
-
-    std::string read_all() const {
-        std::string bytes;
-        std::string chunk(std::size_t{1} << 16U, '\0');
-        for (;;) {
-            const ssize_t count =
-                uninterrupted([&] { return ::read(descriptor_, chunk.data(), chunk.size()); });
-            if (count < 0) {
-                throw failure("read");
-            }
-            if (count == 0) {
-                return bytes;
-            }
-            bytes.append(chunk, 0, static_cast<std::size_t>(count));
-        }
-    }
-
-    void write_all(std::string_view bytes) const {
-        while (!bytes.empty()) {
-            const ssize_t count =
-                uninterrupted([&] { return ::write(descriptor_, bytes.data(), bytes.size()); });
-            if (count < 0) {
-                throw failure("write");
-            }
-            bytes.remove_prefix(static_cast<std::size_t>(count));
-        }
-    }
-
-    /// Whether the open file is still what lies at `path`.
-    bool is_at(const std::filesystem::path& path) const {
-        struct stat own {};
-        struct stat there {};
-        return ::fstat(descriptor_, &own) == 0 && ::lstat(path.c_str(), &there) == 0 &&
-               own.st_dev == there.st_dev && own.st_ino == there.st_ino;
-    }
-
-    void flush() const {
-        if (uninterrupted([&] { return ::fsync(descriptor_); }) != 0) {
-            throw failure("flush");
-        }
-    }
-
-    /// Closes with the errors that a network file system may keep until then. An interrupted close
-    /// has closed on Linux, and must not be repeated.
-    void close() {
-        if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) {
-            throw failure("close");
-        }
-    }
-
-  private:
-    int descriptor_;
-};
-
-int open_to_read(const std::filesystem::path& path) {
-    // Without O_NONBLOCK a pipe in a file's place would be waited for.
-    return uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
-}
-
-/// Makes a file of its own, 0600, beside `path`, and tells its name. The name is random rather than
-/// made of the process id: ids recur, above all in containers, and a killed process leaves its
-/// temporary behind.
-int open_temporary(const std::filesystem::path& path, std::string& name) {
-    return uninterrupted([&] {
-        name = path.native() + ".temporary.XXXXXX";
-        return ::mkostemp(name.data(), O_CLOEXEC);  // opens with O_CREAT | O_EXCL
-    });
-}
-
-/// Makes the directories that are missing, for their owner alone.
-void make_private_directories(const std::filesystem::path& directory) {
-    if (directory.empty() || std::filesystem::is_directory(directory)) {
-        return;
-    }
-    make_private_directories(directory.parent_path());
-    if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-        throw failure("make the directory");
-    }
-}
-
-void publish(const std::filesystem::path& path, std::string_view bytes) {
-    make_private_directories(path.parent_path());
-    std::string temporary;
-    File file(open_temporary(path, temporary));
-    if (!file.opened()) {
-        throw failure("create a temporary file");
-    }
-    try {
-        file.write_all(bytes);
-        file.flush();
-        file.close();
-        if (::rename(temporary.c_str(), path.c_str()) != 0) {
-            throw failure("rename the temporary file");
-        }
-    } catch (...) {
-        ::unlink(temporary.c_str());
-        throw;
-    }
-}
-
-}  // namespace
+DiskCache::DiskCache(DiskCacheOptions options, WarningSink warn)
+    : options_(std::move(options)), warnings_(std::make_unique<Warnings>(std::move(warn))) {}
 
 DiskCache::DiskCache(std::filesystem::path directory, WarningSink warn)
-    : directory_(std::move(directory)), warn_(std::move(warn)) {}
+    : DiskCache(DiskCacheOptions{.directory = std::move(directory)}, std::move(warn)) {}
+
+DiskCache::~DiskCache() = default;
 
 std::filesystem::path DiskCache::path_of(const Key& key) const {
-    const std::string digest = key.digest();
-    // Two levels, so that no directory grows too large for tools that list it.
-    return directory_ / digest.substr(0, 2) / (digest.substr(2) + ".entry");
+    return place_of(options_.directory, key.digest(), entry_suffix);
+}
+
+DiskCache::Standing DiskCache::standing() const {
+    const auto now = status_of(options_.directory, Links::follow);
+    const std::lock_guard lock(standing_mutex_);
+    if (now && approved_ && now->is_same_file(*approved_) && now->mode == approved_->mode &&
+        now->owner == approved_->owner && now->group == approved_->group) {
+        return Standing::trusted;
+    }
+    approved_.reset();
+    refusal_.clear();
+    const TrustVerdict verdict = judge_path(
+        options_.directory,
+        options_.read_only ? TrustedAs::read_only_directory : TrustedAs::writable_directory,
+        Identity::of_process());
+    switch (verdict.kind) {
+        case TrustVerdict::Kind::absent:
+            return Standing::absent;
+        case TrustVerdict::Kind::trusted:
+            approved_ = now ? std::make_unique<FileStatus>(*now) : nullptr;
+            return Standing::trusted;
+        case TrustVerdict::Kind::refused:
+            break;
+    }
+    refusal_ = verdict.reason;
+    warnings_->tell_once({"the cache at ", options_.directory.native(),
+                          " is not used, as others could put code there: ", refusal_});
+    return Standing::refused;
+}
+
+std::string DiskCache::refusal() const {
+    const std::lock_guard lock(standing_mutex_);
+    return refusal_;
 }
 
 std::optional<Entry> DiskCache::load(const Key& key) noexcept {
     try {
-        const std::filesystem::path path = path_of(key);
-        const File file(open_to_read(path));
-        if (!file.opened()) {
-            if (errno != ENOENT && errno != ENOTDIR) {
-                throw failure("open");
-            }
-            return std::nullopt;
-        }
-        std::string reason;
-        std::optional<Entry> entry = decode_entry(file.read_all(), key.text(), reason);
-        if (!entry) {
-            warn_once(
-                {"cache entry ", path.native(), " is not used and will be replaced: ", reason});
-            // Another process may have replaced it meanwhile.
-            if (file.is_at(path)) {
-                ::unlink(path.c_str());
+        if (standing() == Standing::trusted) {
+            if (auto entry = load_checked(key)) {
+                ++hits_;
+                return entry;
             }
         }
-        return entry;
     } catch (const std::exception& error) {
-        warn_once({"the cache at ", directory_.native(),
-                   " cannot be read, and kernels are compiled anew: ", error.what()});
-        return std::nullopt;
+        tell_unreadable(error.what());
     }
+    ++misses_;
+    return std::nullopt;
 }
 
-bool DiskCache::store(const Key& key, const Entry& entry) noexcept {
+std::optional<Entry> DiskCache::load_checked(const Key& key) {
+    const std::filesystem::path path = path_of(key);
+    std::string reason;
+    const auto opened = open_entry(path, reason);
+    if (!opened && reason.empty()) {
+        return std::nullopt;
+    }
+    if (reason.empty()) {
+        if (auto entry = read_entry(*opened, key.text(), reason)) {
+            const auto age = std::chrono::system_clock::now() - opened->status.modified;
+            // A clock may have been ahead when the stamp was set.
+            if (!options_.read_only && std::chrono::abs(age) > options_.stamp_interval) {
+                opened->file.touch();
+            }
+            return entry;
+        }
+    }
+    warnings_->tell_once({"cache entry ", path.native(), " is not used",
+                          options_.read_only ? ": " : " and will be replaced: ", reason});
+    // Another process may have replaced it meanwhile.
+    if (!options_.read_only && (!opened || opened->file.is_at(path)) && remove_file(path)) {
+        ++repairs_;
+    }
+    return std::nullopt;
+}
+
+bool DiskCache::holds(const Key& key) const noexcept {
     try {
-        publish(path_of(key), encode_entry(key.text(), entry));
-        return true;
-    } catch (const std::exception& error) {
-        warn_once({"the cache at ", directory_.native(),
-                   " cannot be written, and kernels are kept in memory only: ", error.what()});
+        std::string reason;
+        const auto opened = standing() == Standing::trusted ? open_entry(path_of(key), reason)
+                                                            : std::optional<EntryFile>();
+        return opened && reason.empty() && read_entry(*opened, key.text(), reason);
+    } catch (const std::exception&) {
         return false;
     }
 }
 
-void DiskCache::warn_once(std::initializer_list<std::string_view> parts) noexcept {
+bool DiskCache::store(const Key& key, const Entry& entry, std::string_view provenance) noexcept {
+    if (options_.read_only) {
+        return false;
+    }
     try {
-        std::string text;
-        for (const std::string_view part : parts) {
-            text += part;
-        }
-        {
-            const std::lock_guard lock(warned_mutex_);
-            if (!warned_.insert(text).second) {
-                return;
+        if (standing() != Standing::refused) {
+            const std::string bytes = encode_entry(key.text(), entry);
+            if (bytes.size() > largest_entry_bytes || bytes.size() > options_.byte_limit) {
+                throw std::length_error("an entry is larger than the cache may be");
             }
+            store_checked(key, bytes, provenance);
+            ++stores_;
+            tend(path_of(key).parent_path(), bytes.size());
+            return true;
         }
-        if (warn_) {
-            warn_(text);
-        }
-    } catch (...) {
-        // A warning that cannot be given must not turn a miss into a failure.
+    } catch (const std::exception& error) {
+        tell_unwritable(error.what());
+    }
+    ++failed_stores_;
+    return false;
+}
+
+void DiskCache::store_checked(const Key& key, const std::string& bytes,
+                              std::string_view provenance) {
+    const std::filesystem::path path = path_of(key);
+    make_directories(path.parent_path(), options_.readable_by_others);
+    // Another may have made the directory first.
+    if (standing() != Standing::trusted) {
+        throw std::runtime_error("its directory was replaced");
+    }
+    publish(path, bytes, {.readable_by_others = options_.readable_by_others});
+    const std::filesystem::path beside_entry = beside(path, provenance_suffix);
+    if (provenance.empty()) {
+        remove_file(beside_entry);
         return;
+    }
+    try {
+        publish(beside_entry, provenance,
+                {.readable_by_others = options_.readable_by_others, .synchronise = false});
+    } catch (const std::exception&) {
+        // The entry is there. What an earlier maker said of it must not stay.
+        remove_file(beside_entry);
     }
 }
 
-std::filesystem::path default_directory(const char* cache_path, const char* xdg_cache_home,
-                                        const char* home) {
-    const auto given = [](const char* value) { return value != nullptr && *value != '\0'; };
-    if (given(cache_path)) {
-        return cache_path;
+KeyLock DiskCache::lock(const Key& key, std::chrono::milliseconds timeout) noexcept {
+    try {
+        if (options_.read_only || standing() == Standing::refused) {
+            return {};
+        }
+        const std::filesystem::path path = place_of(options_.directory, key.digest(), lock_suffix);
+        make_directories(path.parent_path(), options_.readable_by_others);
+        KeyLock lock = KeyLock::acquire(path, timeout);
+        if (lock.state() == KeyLock::State::timed_out) {
+            ++lock_timeouts_;
+            warnings_->tell_once(
+                {"another process has held ", path.native(), " for too long: going on without it"});
+        }
+        return lock;
+    } catch (const std::exception&) {
+        // The store that follows will tell what is wrong.
+        return {};
     }
-    // A relative XDG path is to be ignored (XDG Base Directory Specification).
-    if (given(xdg_cache_home) && std::filesystem::path(xdg_cache_home).is_absolute()) {
-        return std::filesystem::path(xdg_cache_home) / "backlight";
+}
+
+void DiskCache::reject(const Key& key) noexcept {
+    try {
+        if (!options_.read_only && standing() == Standing::trusted && remove_file(path_of(key))) {
+            ++repairs_;
+        }
+    } catch (const std::exception& error) {
+        tell_unwritable(error.what());
     }
-    if (given(home) && std::filesystem::path(home).is_absolute()) {
-        return std::filesystem::path(home) / ".cache" / "backlight";
-    }
-    return {};
+}
+
+DiskCacheCounters DiskCache::counters() const noexcept {
+    return {.hits = hits_,
+            .misses = misses_,
+            .stores = stores_,
+            .failed_stores = failed_stores_,
+            .evictions = evictions_,
+            .repairs = repairs_,
+            .swept = swept_,
+            .lock_timeouts = lock_timeouts_};
+}
+
+void DiskCache::tell_unreadable(const char* what) const noexcept {
+    warnings_->tell_once({"the cache at ", options_.directory.native(),
+                          " cannot be read, and kernels are compiled anew: ", what});
+}
+
+void DiskCache::tell_unwritable(const char* what) const noexcept {
+    warnings_->tell_once({"the cache at ", options_.directory.native(),
+                          " cannot be written, and kernels are kept in memory only: ", what});
 }
 
 }  // namespace backlight::cache

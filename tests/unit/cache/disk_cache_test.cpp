@@ -1,195 +1,30 @@
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <barrier>
 #include <csignal>
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <map>
 #include <mutex>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "backlight/cache/disk_cache.hpp"
-#include "backlight/cache/key.hpp"
-
-// Of the project, these tests include the cache alone, which so stays free of the rest.
+#include "cache_test_support.hpp"
 
 using backlight::cache::default_directory;
-using backlight::cache::digest_of;
 using backlight::cache::DiskCache;
+using backlight::cache::DiskCacheOptions;
 using backlight::cache::Entry;
 using backlight::cache::Key;
-
-namespace fs = std::filesystem;
-
-namespace {
-
-/// A folder for the life of a test, with a cache in a part of it that does not exist yet.
-class CacheFixture {
-  public:
-    CacheFixture() {
-        std::string pattern = (fs::temp_directory_path() / "backlight_cache_XXXXXX").string();
-        REQUIRE(mkdtemp(pattern.data()) != nullptr);
-        folder_ = pattern;
-    }
-    ~CacheFixture() {
-        std::error_code ignored;
-        fs::remove_all(folder_, ignored);
-    }
-    CacheFixture(const CacheFixture&) = delete;
-    CacheFixture& operator=(const CacheFixture&) = delete;
-
-    const fs::path& folder() const { return folder_; }
-    fs::path directory() const { return folder_ / "made" / "cache"; }
-
-    DiskCache::WarningSink sink() {
-        return [this](std::string_view text) {
-            const std::lock_guard lock(mutex_);
-            warnings_.emplace_back(text);
-        };
-    }
-    /// What was warned about since the last call.
-    std::vector<std::string> warnings() {
-        const std::lock_guard lock(mutex_);
-        return std::exchange(warnings_, {});
-    }
-
-  private:
-    fs::path folder_;
-    std::mutex mutex_;
-    std::vector<std::string> warnings_;
-};
-
-std::vector<std::byte> bytes_of(std::string_view text) {
-    std::vector<std::byte> bytes(text.size());
-    std::transform(text.begin(), text.end(), bytes.begin(),
-                   [](char c) { return static_cast<std::byte>(c); });
-    return bytes;
-}
-
-Key some_key(std::string_view value = "v3") {
-    Key key;
-    key.add("kernel", value).add("target", "sm_90a");
-    return key;
-}
-
-Entry some_entry(std::string_view payload = "cubin") {
-    return {.metadata = "registers 128", .payload = bytes_of(payload)};
-}
-
-std::string read_file(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    REQUIRE(file.good());
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void write_file(const fs::path& path, std::string_view bytes) {
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    file.close();
-    REQUIRE(file.good());
-}
-
-std::size_t regular_files(const fs::path& directory) {
-    return static_cast<std::size_t>(
-        std::count_if(fs::recursive_directory_iterator(directory), {},
-                      [](const fs::directory_entry& entry) { return entry.is_regular_file(); }));
-}
-
-bool contains(const std::string& text, std::string_view fragment) {
-    return text.find(fragment) != std::string::npos;
-}
-
-mode_t permissions(const fs::path& path) {
-    struct stat status {};
-    REQUIRE(::stat(path.c_str(), &status) == 0);
-    return status.st_mode & 0777U;
-}
-
-/// No file of this process may grow beyond so many bytes, for the life of the object.
-class FileSizeLimit {
-  public:
-    explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-        REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
-        const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
-        REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
-    }
-    ~FileSizeLimit() {
-        ::setrlimit(RLIMIT_FSIZE, &before_);
-        std::signal(SIGXFSZ, handler_);
-    }
-    FileSizeLimit(const FileSizeLimit&) = delete;
-    FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
-  private:
-    void (*handler_)(int);
-    rlimit before_{};
-};
-
-}  // namespace
-
-TEST_CASE("two different lists of fields never give the same key") {
-    const std::vector<std::vector<std::pair<std::string, std::string>>> lists = {
-        {},
-        {{"", ""}},
-        {{"", ""}, {"", ""}},
-        {{"a", "bc"}},
-        {{"ab", "c"}},
-        {{"abc", ""}},
-        {{"", "abc"}},
-        {{"a", "b"}, {"c", "d"}},
-        {{"c", "d"}, {"a", "b"}},
-        {{"a", "b=1:c"}, {"c", "d"}},
-        {{"a", "b"}, {"a", "b"}},
-        // Values that look like a field that follows, with its own length and without.
-        {{"a", "b\n1:c=d"}},
-        {{"a", "b\n1:c=1:d"}},
-        {{"a", std::string("b\0", 2)}},
-        {{"a", std::string("b\0\0", 3)}},
-    };
-    std::map<std::string, std::size_t> texts;
-    std::map<std::string, std::size_t> digests;
-    for (std::size_t i = 0; i < lists.size(); ++i) {
-        Key key;
-        for (const auto& [name, value] : lists[i]) {
-            key.add(name, value);
-        }
-        CAPTURE(i);
-        CHECK(texts.emplace(key.text(), i).second);
-        CHECK(digests.emplace(key.digest(), i).second);
-    }
-}
-
-TEST_CASE("a key's text is framed by lengths and begins with the schema") {
-    CHECK(Key().text() == "6:schema=1:1\n");
-    CHECK(Key().add("target", "sm_90a").add("options", "").text() ==
-          "6:schema=1:1\n6:target=6:sm_90a\n7:options=0:\n");
-}
-
-TEST_CASE("keys of the same fields are equal, and others are not") {
-    CHECK(some_key() == some_key());
-    CHECK_FALSE(some_key() == some_key("v2"));
-}
-
-TEST_CASE("digests are those of XXH3-128 and stay what they were") {
-    // The hash of no bytes is published with xxHash.
-    CHECK(digest_of("") == "99aa06d3014798d86001c324468d497f");
-    CHECK(Key().digest() == digest_of("6:schema=1:1\n"));
-    // A change here makes every cache in use a miss: then raise the schema.
-    CHECK(some_key().digest() == "49dc245d5e3f32f47b47c42548bad585");
-}
+using namespace backlight::cache_test;
 
 TEST_CASE("making a cache touches nothing, and a missing entry is a silent miss") {
     CacheFixture fixture;
@@ -247,68 +82,6 @@ TEST_CASE("an entry lies in a folder named by the first two digits of its digest
     const std::string digest = some_key().digest();
     CHECK(cache.path_of(some_key()) ==
           fs::path("/cache") / digest.substr(0, 2) / (digest.substr(2) + ".entry"));
-}
-
-TEST_CASE("an entry with any one byte changed is removed as a miss, and a store repairs it") {
-    CacheFixture fixture;
-    DiskCache writer(fixture.directory(), fixture.sink());
-    REQUIRE(writer.store(some_key(), some_entry()));
-    const fs::path path = writer.path_of(some_key());
-    const std::string whole = read_file(path);
-    for (std::size_t i = 0; i < whole.size(); ++i) {
-        CAPTURE(i);
-        std::string broken = whole;
-        broken[i] = static_cast<char>(broken[i] ^ 0x5a);
-        write_file(path, broken);
-        // A cache of its own for every byte, as the same problem is told once.
-        DiskCache cache(fixture.directory(), fixture.sink());
-        CHECK_FALSE(cache.load(some_key()));
-        CHECK(fixture.warnings().size() == 1);
-        CHECK_FALSE(fs::exists(path));
-    }
-    REQUIRE(writer.store(some_key(), some_entry()));
-    CHECK(read_file(path) == whole);
-    CHECK(writer.load(some_key()) == some_entry());
-}
-
-TEST_CASE("an entry cut short at any length, or grown, is removed as a miss") {
-    CacheFixture fixture;
-    DiskCache writer(fixture.directory(), fixture.sink());
-    REQUIRE(writer.store(some_key(), some_entry()));
-    const fs::path path = writer.path_of(some_key());
-    const std::string whole = read_file(path);
-    for (std::size_t size = 0; size <= whole.size() + 1; ++size) {
-        if (size == whole.size()) {
-            continue;
-        }
-        CAPTURE(size);
-        write_file(path, (whole + '\0').substr(0, size));
-        DiskCache cache(fixture.directory(), fixture.sink());
-        CHECK_FALSE(cache.load(some_key()));
-        CHECK(fixture.warnings().size() == 1);
-        CHECK_FALSE(fs::exists(path));
-    }
-}
-
-TEST_CASE("an entry whose lengths do not fit its size is a miss even where its checksum is right") {
-    CacheFixture fixture;
-    DiskCache writer(fixture.directory(), fixture.sink());
-    REQUIRE(writer.store(some_key(), some_entry()));
-    const fs::path path = writer.path_of(some_key());
-    const std::string whole = read_file(path);
-    const std::string content = whole.substr(0, whole.size() - digest_of("").size());
-    REQUIRE(whole == content + digest_of(content));
-    std::string huge_length = content;
-    huge_length.replace(8, 8, 8, '\xff');
-    for (const std::string& changed :
-         {content + 'x', content.substr(0, content.size() - 1), huge_length}) {
-        write_file(path, changed + digest_of(changed));
-        DiskCache cache(fixture.directory(), fixture.sink());
-        CHECK_FALSE(cache.load(some_key()));
-        const auto warnings = fixture.warnings();
-        REQUIRE(warnings.size() == 1);
-        CHECK(contains(warnings[0], "lengths"));
-    }
 }
 
 TEST_CASE("a whole entry of another key under this key's name is a miss") {
