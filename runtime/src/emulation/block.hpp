@@ -37,6 +37,8 @@ struct BlockLaunch {
     std::span<std::byte> shared_memory;
     std::uint64_t seed = 0;
     const DeviceMemory* memory = nullptr;
+    /// The device has wgmma.
+    bool has_wgmma = true;
     /// Where bank conflicts are counted; null: nowhere.
     BankConflicts* bank_conflicts = nullptr;
     /// Returns when the kernel before this one has ended. Empty: it has.
@@ -243,6 +245,7 @@ class Block {
         std::uint32_t loads = 0;
         std::uint32_t products = 0;
         std::uint32_t priority = 0;
+        /// Of each thread.
         int registers = 0;
         std::vector<UnboundRead> unbound;
         std::vector<std::unique_ptr<Collective>> collectives;

@@ -25,6 +25,12 @@ constexpr std::uint32_t piece_bytes = 16;
 }  // namespace
 
 void Block::wgmma(const WarpgroupProduct& product, Site site) {
+    if (!launch_.has_wgmma) {
+        throw FaultFound{FaultKind::unavailable_instruction,
+                         fmt::format("{}: the emulated device has no wgmma: compute capability 9.0 "
+                                     "alone has it",
+                                     to_string(site))};
+    }
     WarpgroupProduct mine = product;
     collective("wgmma.mma_async", warpgroup_threads, whole_warp, site, &mine,
                [&](Collective& all) { execute_wgmma(all, site); });

@@ -42,6 +42,8 @@ const char* to_string(FaultKind kind) noexcept {
             return "invalid_descriptor";
         case FaultKind::invalid_tensor_map:
             return "invalid_tensor_map";
+        case FaultKind::unavailable_instruction:
+            return "unavailable_instruction";
         case FaultKind::invalid_register_count:
             return "invalid_register_count";
         case FaultKind::unfinished_copies:

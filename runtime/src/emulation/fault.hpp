@@ -45,6 +45,8 @@ enum class FaultKind {
     invalid_descriptor,
     /// A tensor map, or its use, that the hardware would refuse.
     invalid_tensor_map,
+    /// An instruction that the emulated device's hardware does not have.
+    unavailable_instruction,
     /// A setmaxnreg that the hardware does not take.
     invalid_register_count,
     /// A thread ended while its copies still read shared memory.

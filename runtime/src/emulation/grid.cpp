@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "device/target.hpp"
 #include "emulation/block.hpp"
 #include "emulation/fault.hpp"
 #include "emulation/random.hpp"
@@ -84,6 +85,13 @@ void GridRunner::HeldBlock::finish() {
     }
 }
 
+GridRunner::GridRunner(const EmulationOptions& options, const DeviceMemory& memory,
+                       BankConflicts* bank_conflicts)
+    : options_(options),
+      memory_(memory),
+      bank_conflicts_(bank_conflicts),
+      has_wgmma_(device::target_by_name(options.target).compute_major == 9) {}
+
 GridRunner::~GridRunner() {
     started_early_.clear();
 }
@@ -139,6 +147,7 @@ void GridRunner::run_block(const Launch& launch, std::uint32_t block, std::size_
                        .shared_memory = {shared_memory, launch.shape.dynamic_shared_bytes},
                        .seed = derived_seed(derived_seed(options_.seed, launch.number), block),
                        .memory = &memory_,
+                       .has_wgmma = has_wgmma_,
                        .bank_conflicts = bank_conflicts_,
                        .wait_for_previous = std::move(wait_for_previous),
                        .allow_next = std::move(allow_next)},

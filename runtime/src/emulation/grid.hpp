@@ -23,8 +23,7 @@ namespace backlight::emulation {
 class GridRunner {
   public:
     GridRunner(const EmulationOptions& options, const DeviceMemory& memory,
-               BankConflicts* bank_conflicts)
-        : options_(options), memory_(memory), bank_conflicts_(bank_conflicts) {}
+               BankConflicts* bank_conflicts);
     ~GridRunner();
     GridRunner(const GridRunner&) = delete;
     GridRunner& operator=(const GridRunner&) = delete;
@@ -70,6 +69,7 @@ class GridRunner {
     const EmulationOptions& options_;
     const DeviceMemory& memory_;
     BankConflicts* bank_conflicts_;
+    bool has_wgmma_;
     /// Blocks of the launch to come that have been started already.
     HeldBlocks started_early_;
     mutable std::mutex failure_mutex_;

@@ -1,0 +1,174 @@
+// The attention kernels on the emulated device against fp64: what `verify` checks, and the
+// configurations that it leaves out.
+#include <algorithm>
+
+#include "backlight/error.hpp"
+#include "emulated_test_support.hpp"
+#include "verify_problems.hpp"
+
+namespace backlight::test {
+
+namespace {
+
+/// Every preset on every problem that `verify` has for an emulated device: one tile to five, all
+/// kinds of inputs, unequal lengths, strides, softmax scales. The latter three have nothing to do
+/// with the type: bf16 suffices.
+void check_verified_problems(std::int64_t head_dim, bool causal, DataType dtype) {
+    EmulatedSession session;
+    for (const tool::ProblemGroup& group : tool::problem_groups(
+             {.head_dim = head_dim, .causal = causal, .dtype = dtype, .emulated = true})) {
+        if (dtype == DataType::fp16 && !group.name.starts_with("small ")) {
+            continue;
+        }
+        for (const tool::CheckedProblem& problem : group.problems) {
+            tool::ProblemCheck check(session.kernels(), problem);
+            for (const KernelPreset& preset : kernel_presets()) {
+                require_passed(check.check(std::string(preset.name), preset.config));
+            }
+        }
+    }
+}
+
+TEST_CASE("bf16 with head_dim 64 matches fp64 without a mask") {
+    check_verified_problems(64, false, DataType::bf16);
+}
+TEST_CASE("bf16 with head_dim 64 matches fp64 with a causal mask") {
+    check_verified_problems(64, true, DataType::bf16);
+}
+TEST_CASE("bf16 with head_dim 128 matches fp64 without a mask") {
+    check_verified_problems(128, false, DataType::bf16);
+}
+TEST_CASE("bf16 with head_dim 128 matches fp64 with a causal mask") {
+    check_verified_problems(128, true, DataType::bf16);
+}
+TEST_CASE("fp16 with head_dim 64 matches fp64 without a mask") {
+    check_verified_problems(64, false, DataType::fp16);
+}
+TEST_CASE("fp16 with head_dim 64 matches fp64 with a causal mask") {
+    check_verified_problems(64, true, DataType::fp16);
+}
+TEST_CASE("fp16 with head_dim 128 matches fp64 without a mask") {
+    check_verified_problems(128, false, DataType::fp16);
+}
+TEST_CASE("fp16 with head_dim 128 matches fp64 with a causal mask") {
+    check_verified_problems(128, true, DataType::fp16);
+}
+
+TEST_CASE("queries and keys of different numbers match fp64") {
+    EmulatedSession session;
+    for (const auto& [seqlen_q, seqlen_kv] : {std::pair{64, 320}, std::pair{320, 64}}) {
+        tool::CheckedProblem problem = square_problem(1, 2, seqlen_q, 64, false);
+        problem.problem.seqlen_kv = seqlen_kv;
+        problem.repeats = 1;
+        tool::ProblemCheck check(session.kernels(), problem);
+        for (const KernelPreset& preset : kernel_presets()) {
+            require_passed(check.check(std::string(preset.name), preset.config));
+        }
+    }
+}
+
+/// The least sequence that both tiles divide: one query tile, or one key tile, or both.
+std::int64_t one_tile(const Geometry& geometry) {
+    return std::max(geometry.block_q, geometry.block_kv);
+}
+
+void check_geometries(std::int64_t head_dim, bool causal) {
+    EmulatedSession session;
+    const std::size_t most = session.device().properties().target.shared_bytes_per_block;
+    std::size_t checked = 0;
+    for (const Geometry& geometry : geometries) {
+        const TileConfig config = tile_config(geometry);
+        if (shared_memory_bytes(config, head_dim) > most) {
+            continue;
+        }
+        for (const std::int64_t seqlen : {one_tile(geometry), 2 * one_tile(geometry)}) {
+            tool::CheckedProblem problem = square_problem(1, 1, seqlen, head_dim, causal);
+            problem.repeats = 1;
+            require_passed(
+                tool::check_problem(session.kernels(), problem, to_string(config), config));
+        }
+        ++checked;
+    }
+    CHECK(checked >= geometries.size() - 2);
+}
+
+TEST_CASE("any configuration that the geometry allows matches fp64 without a mask") {
+    check_geometries(64, false);
+}
+TEST_CASE("any configuration that the geometry allows matches fp64 with a causal mask") {
+    check_geometries(128, true);
+}
+
+TEST_CASE("constant sequence lengths give the bits of dK and dV that run-time lengths give") {
+    EmulatedSession session;
+    for (const bool causal : {false, true}) {
+        tool::CheckedProblem problem = square_problem(1, 2, 192, 64, causal);
+        problem.repeats = 1;
+        tool::ProblemCheck check(session.kernels(), problem);
+        for (const KernelPreset& preset : kernel_presets()) {
+            TileConfig config = preset.config;
+            config.sequence_lengths = SequenceLengths::run_time;
+            require_passed(check.check(std::string(preset.name), config));
+            const auto run_time = check.data().gradients();
+            config.sequence_lengths = SequenceLengths::compile_time;
+            require_passed(check.check(std::string(preset.name) + " compile_time", config));
+            const auto compile_time = check.data().gradients();
+            CHECK(run_time.d_k == compile_time.d_k);
+            CHECK(run_time.d_v == compile_time.d_v);
+        }
+    }
+}
+
+TEST_CASE("programmatic dependent launch changes no bit of dK and dV and dQ stays right") {
+    EmulatedSession session;
+    tool::CheckedProblem problem = square_problem(1, 2, 128, 64, true);
+    problem.repeats = 10;
+    tool::ProblemCheck check(session.kernels(), problem);
+    for (const KernelPreset& preset : kernel_presets()) {
+        TileConfig config = preset.config;
+        config.programmatic_dependent_launch = false;
+        require_passed(check.check(std::string(preset.name), config));
+        const auto one_after_another = check.data().gradients();
+        config.programmatic_dependent_launch = true;
+        require_passed(check.check(std::string(preset.name) + " dependent", config));
+        const auto overlapping = check.data().gradients();
+        CHECK(one_after_another.d_k == overlapping.d_k);
+        CHECK(one_after_another.d_v == overlapping.d_v);
+    }
+}
+
+TEST_CASE("sm_120a matches fp64 and refuses what its shared memory does not hold") {
+    EmulationOptions options = one_thread();
+    options.target = "sm_120a";
+    EmulatedSession session(options);
+    const std::size_t most = session.device().properties().target.shared_bytes_per_block;
+    CHECK(most == std::size_t{99} * 1024);
+    std::size_t refused = 0;
+    for (const KernelPreset& preset : kernel_presets()) {
+        for (const bool causal : {false, true}) {
+            tool::CheckedProblem problem = square_problem(1, 2, 128, 128, causal);
+            problem.repeats = 1;
+            tool::ProblemCheck check(session.kernels(), problem);
+            CAPTURE(preset.name);
+            CHECK(shared_memory_bytes(preset.config, 128) <= most);
+            require_passed(check.check(std::string(preset.name), preset.config));
+        }
+    }
+    for (const Geometry& geometry : geometries) {
+        const TileConfig config = tile_config(geometry);
+        if (shared_memory_bytes(config, 128) > most) {
+            ++refused;
+            try {
+                session.runtime().backward(square_problem(1, 1, 384, 128, false).problem, config);
+                FAIL_CHECK("not refused: " << to_string(config));
+            } catch (const Error& error) {
+                CHECK(error.code() == ErrorCode::shared_memory_exceeded);
+            }
+        }
+    }
+    CHECK(refused > 0);
+}
+
+}  // namespace
+
+}  // namespace backlight::test

@@ -1,0 +1,205 @@
+// Many schedules of the unchanged kernels: none is reported, and none changes dK and dV.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <vector>
+
+#include "emulated_test_support.hpp"
+
+namespace backlight::test {
+
+namespace {
+
+using Bits = std::vector<std::uint16_t>;
+
+/// Every preset on two query tiles and two key tiles or more, under the seeds 1 to `seeds`.
+void run_schedules(std::int64_t head_dim, bool causal, std::uint64_t seeds) {
+    EmulatedSession session;
+    tool::CheckedProblem problem = square_problem(1, 1, 128, head_dim, causal);
+    problem.repeats = 1;
+    tool::ProblemCheck check(session.kernels(), problem);
+    for (const KernelPreset& preset : kernel_presets()) {
+        const auto plan = session.runtime().backward(problem.problem, preset.config);
+        Bits d_k;
+        Bits d_v;
+        for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+            CAPTURE(preset.name);
+            CAPTURE(seed);
+            session.reseed(seed);
+            require_passed(check.check(std::string(preset.name), *plan));
+            auto gradients = check.data().gradients();
+            if (seed == 1) {
+                d_k = std::move(gradients.d_k);
+                d_v = std::move(gradients.d_v);
+            } else {
+                CHECK(gradients.d_k == d_k);
+                CHECK(gradients.d_v == d_v);
+            }
+        }
+    }
+}
+
+// Three presets each: 1,008 schedules in all.
+constexpr std::uint64_t seeds_each = 84;
+
+TEST_CASE("no schedule of head_dim 64 without a mask is reported or changes dK and dV") {
+    run_schedules(64, false, seeds_each);
+}
+TEST_CASE("no schedule of head_dim 64 with a causal mask is reported or changes dK and dV") {
+    run_schedules(64, true, seeds_each);
+}
+TEST_CASE("no schedule of head_dim 128 without a mask is reported or changes dK and dV") {
+    run_schedules(128, false, seeds_each);
+}
+TEST_CASE("no schedule of head_dim 128 with a causal mask is reported or changes dK and dV") {
+    run_schedules(128, true, seeds_each);
+}
+
+TEST_SUITE("long") {
+    TEST_CASE("no schedule out of thousands is reported or changes dK and dV") {
+        for (const std::int64_t head_dim : {64, 128}) {
+            for (const bool causal : {false, true}) {
+                run_schedules(head_dim, causal, 200);
+            }
+        }
+    }
+}
+
+TEST_CASE("neither host threads nor the order of the grid change dK and dV") {
+    using emulation::GridOrder;
+    tool::CheckedProblem problem = square_problem(1, 2, 192, 64, true);
+    problem.repeats = 2;
+    for (const KernelPreset& preset : kernel_presets()) {
+        tool::Gradients<std::uint16_t> first;
+        for (const GridOrder order :
+             {GridOrder::ascending, GridOrder::descending, GridOrder::random}) {
+            for (const int threads : {1, 2, 5}) {
+                EmulatedSession session({.seed = 7, .grid_order = order, .host_threads = threads});
+                tool::ProblemCheck check(session.kernels(), problem);
+                require_passed(check.check(std::string(preset.name), preset.config));
+                auto gradients = check.data().gradients();
+                if (first.d_k.empty()) {
+                    first = std::move(gradients);
+                } else {
+                    CHECK(gradients.d_k == first.d_k);
+                    CHECK(gradients.d_v == first.d_v);
+                }
+            }
+        }
+    }
+}
+
+/// A problem whose dQ has four contributions an element, and so depends on their order.
+class SumOrder {
+  public:
+    explicit SumOrder(const EmulationOptions& options)
+        : session_(options),
+          check_(session_.kernels(), problem()),
+          plan_(session_.runtime().backward(problem().problem, kernel_preset("v2"))) {}
+
+    /// What a run leaves in the workspace, dQ in fp32 in it, and dQ.
+    std::pair<std::vector<std::byte>, Bits> run() {
+        require_passed(check_.check("v2", *plan_));
+        std::vector<std::byte> workspace(plan_->workspace_bytes());
+        session_.device().copy_to_host(workspace, check_.data().workspace(workspace.size()));
+        return {std::move(workspace), check_.data().gradients().d_q};
+    }
+    std::pair<std::vector<std::byte>, Bits> run(std::uint64_t seed) {
+        session_.reseed(seed);
+        return run();
+    }
+
+  private:
+    static tool::CheckedProblem problem() {
+        tool::CheckedProblem problem = square_problem(1, 1, 256, 64, false);
+        problem.repeats = 1;
+        return problem;
+    }
+
+    EmulatedSession session_;
+    tool::ProblemCheck check_;
+    std::shared_ptr<const BackwardPlan> plan_;
+};
+
+TEST_CASE("a seed replays bit for bit on one host thread and others sum in another order") {
+    SumOrder reused(one_thread());
+    std::set<std::vector<std::byte>> different;
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+        const auto first = reused.run(seed);
+        different.insert(first.first);
+        if (seed % 4 == 1) {
+            CHECK(reused.run(seed) == first);
+            // A device made for the seed does what one that got it later does.
+            CHECK(SumOrder(one_thread(seed)).run() == first);
+        }
+    }
+    CHECK(different.size() > 4);
+}
+
+TEST_CASE("a fault replays to the letter and other seeds find it elsewhere") {
+    const SourceEdit no_barrier{"attention_backward_mma.cu",
+                                "// dS is whole.\n        __syncthreads();", "// dS is whole.\n"};
+    const ProblemRun run{.problem = square_problem(1, 2, 128, 64, false),
+                         .config = kernel_preset("v2")};
+    tool::CheckedProblem once = run.problem;
+    once.repeats = 1;
+    EmulatedSession session(one_thread(), {no_barrier});
+    tool::ProblemCheck check(session.kernels(), once);
+    const auto message = [&](tool::ProblemCheck& on) {
+        return outcome_of([&] {
+                   on.check("v2", run.config);
+                   return std::string();
+               })
+            .message;
+    };
+    std::set<std::string> places;
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+        session.reseed(seed);
+        const std::string first = message(check);
+        CHECK_MESSAGE(first.find(fmt::format("with seed {}: ", seed)) != std::string::npos, first);
+        session.reseed(seed);
+        CHECK(message(check) == first);
+        places.insert(first.substr(first.find(": ")));
+    }
+    CHECK(places.size() > 4);
+
+    EmulatedSession fresh(one_thread(8), {no_barrier});
+    tool::ProblemCheck fresh_check(fresh.kernels(), once);
+    session.reseed(8);
+    CHECK(message(fresh_check) == message(check));
+}
+
+TEST_CASE("two heads of 256 queries and keys take less than five seconds once compiled") {
+    tool::CheckedProblem problem = square_problem(1, 2, 256, 64, true);
+    problem.repeats = 1;
+    EmulatedSession session;
+    tool::ProblemCheck check(session.kernels(), problem);
+    double slowest = 0;
+    for (const KernelPreset& preset : kernel_presets()) {
+        const auto plan = session.runtime().backward(problem.problem, preset.config);
+        const auto start = std::chrono::steady_clock::now();
+        require_passed(check.check(std::string(preset.name), *plan));
+        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+        slowest = std::max(slowest, seconds.count());
+    }
+    MESSAGE("slowest preset on one host thread: " << slowest << " s");
+    CHECK(slowest < 5);
+}
+
+TEST_CASE("a main kernel that allows the next one at its start is right all the same") {
+    // What follows waits for the whole grid, not for this permission.
+    EmulatedSession session(one_thread(),
+                            {{"attention_backward_mma.cu", "    allow_next_kernel();\n", ""},
+                             {"attention_backward_mma.cu", "    // Q, K, V and dO are the caller's",
+                              "    allow_next_kernel();\n    // Q, K, V and dO are the caller's"}});
+    const Outcome outcome = run_seeds(
+        session, {.problem = square_problem(1, 2, 128, 64, true), .config = kernel_preset("v3")},
+        20);
+    CHECK_MESSAGE(outcome.passed(), to_string(outcome));
+}
+
+}  // namespace
+
+}  // namespace backlight::test
