@@ -352,7 +352,8 @@ TEST_CASE("threads that part ways are found") {
          {{delta, "const float delta = warp_sum<lanes_per_row>(",
            "const float delta = threadIdx.x % 32 < 16 ? 0.0f : warp_sum<lanes_per_row>("}},
          one_stage(),
-         {divergent_collective}},
+         // A shuffle goes on without lanes that have ended.
+         {}},
         {"mma by half a warp",
          {{mma, "            mma_m16n8k16<Element>(product[2 * pair], a, b[0], b[1]);",
            "            if (threadIdx.x % 32 < 16) mma_m16n8k16<Element>(product[2 * pair], a, "

@@ -133,7 +133,7 @@ TEST_CASE("an mbarrier used wrongly is found") {
          {deadlock}},
         {"the same parity each time",
          {{"mbarrier_wait(full, round % 2)", "mbarrier_wait(full, 0)"}},
-         {wrong_parity, deadlock}},
+         {wrong_parity, deadlock, data_race}},
         {"a parity that there is not",
          {{"mbarrier_wait(full, round % 2)", "mbarrier_wait(full, round)"}},
          {wrong_parity}},
@@ -309,6 +309,43 @@ TEST_CASE("a warp that speaks with lanes that are not there is found") {
          {{"    arguments.out[lane] =",
            "    if (lane == 3) { return; }\n    arguments.out[lane] ="}},
          {divergent_collective}},
+    };
+    require_found(kernel, faults);
+}
+
+TEST_CASE("what comes after an arrival at a named barrier is not covered by it") {
+    const SmallKernel kernel{.name = "arrive.cu",
+                             .text = R"(
+    if (thread < 32) {
+        store_shared(shared + lane * 4, arguments.source[lane]);
+        named_barrier_arrive(1, 64);
+    } else {
+        named_barrier_synchronise(1, 64);
+        arguments.out[lane] = load_shared<uint32_t>(shared + (lane ^ 1) * 4);
+    }
+)",
+                             .threads = 64,
+                             .shared_bytes = 128,
+                             .source = counted(32),
+                             .expected = [] {
+                                 Words words = counted(32);
+                                 for (std::size_t i = 0; i < words.size(); i += 2) {
+                                     std::swap(words[i], words[i + 1]);
+                                 }
+                                 return words;
+                             }()};
+    const std::vector<SmallFault> faults = {
+        {"stored after the arrival",
+         {{"        store_shared(shared + lane * 4, arguments.source[lane]);\n", ""},
+          {"        named_barrier_arrive(1, 64);\n",
+           "        named_barrier_arrive(1, 64);\n"
+           "        store_shared(shared + lane * 4, arguments.source[lane]);\n"}},
+         {data_race, uninitialised_read}},
+        {"an mbarrier where data lies",
+         {{"    if (thread < 32) {\n",
+           "    if (thread == 0) { mbarrier_initialise(shared + 8, 1); }\n    if (thread < 32) "
+           "{\n"}},
+         {barrier_misuse, data_race}},
     };
     require_found(kernel, faults);
 }

@@ -66,10 +66,10 @@ void Block::thread_main(std::size_t index) {
         }
         launch_.run_thread(launch_.arguments);
         require_copies_finished(threads_[index]);
-        require_no_collective_without(index);
+        leave_collectives(index);
     } catch (const FaultFound& fault) {
         if (!fault_) {
-            fault_ = fault;
+            fault_ = with_repeated_wait(fault, threads_[index]);
         }
     } catch (const Abandoned&) {
         // The block is being given up.
@@ -80,6 +80,25 @@ void Block::thread_main(std::size_t index) {
     warps_[index / warp_lanes].live &= ~(1U << index % warp_lanes);
     --live_;
     complete_barriers_without_ended_threads();
+}
+
+FaultFound Block::with_repeated_wait(FaultFound fault, const Thread& thread) {
+    switch (fault.kind) {
+        case FaultKind::deadlock:
+        case FaultKind::data_race:
+        case FaultKind::uninitialised_read:
+        case FaultKind::copy_in_flight:
+        case FaultKind::source_overwritten:
+        case FaultKind::missed_phase:
+        case FaultKind::arrival_overflow:
+            if (!thread.repeated_wait.empty()) {
+                return {FaultKind::wrong_parity,
+                        fmt::format("{}. What followed: {}", thread.repeated_wait, fault.message)};
+            }
+            return fault;
+        default:
+            return fault;
+    }
 }
 
 void Block::run() {
@@ -217,7 +236,20 @@ bool Block::make_progress() {
         }
         return true;
     }
-    return false;
+    // Hardware's try_wait comes back after a while, and the kernel may do something else then.
+    constexpr int most_refusals = 1000;
+    bool refused = false;
+    for (std::size_t index = 0; index < threads_.size(); ++index) {
+        Thread& thread = threads_[index];
+        if (!thread.finished && thread.waiting == Waiting::mbarrier && thread.may_give_up &&
+            refusals_ < most_refusals) {
+            thread.gave_up = true;
+            wake(index);
+            refused = true;
+        }
+    }
+    refusals_ += refused ? 1 : 0;
+    return refused;
 }
 
 std::string Block::waiting_for(const Thread& thread) const {
@@ -317,9 +349,15 @@ void Block::report_deadlock() const {
                             thread_states())};
         }
     }
-    throw FaultFound{
+    const FaultFound deadlock{
         FaultKind::deadlock,
         fmt::format("no thread can go on, and no copy is under way:{}", thread_states())};
+    for (const Thread& thread : threads_) {
+        if (!thread.finished && !thread.repeated_wait.empty()) {
+            throw with_repeated_wait(deadlock, thread);
+        }
+    }
+    throw deadlock;
 }
 
 }  // namespace backlight::emulation

@@ -74,6 +74,7 @@ class Block {
     void mbarrier_initialisation_fence(Site site);
     void mbarrier_arrive(std::uint32_t address, int bytes, Site site);
     void mbarrier_wait(std::uint32_t address, int parity, Site site);
+    bool mbarrier_try_wait(std::uint32_t address, int parity, Site site);
     void proxy_fence(Proxies proxies, Site site);
     void wait_for_previous_kernel(Site site);
     void allow_next_kernel(Site site);
@@ -118,8 +119,13 @@ class Block {
     static constexpr int warp_lanes = 32;
     static constexpr int warpgroup_threads = 128;
     static constexpr std::uint32_t whole_warp = 0xffffffffU;
+    static constexpr const char* warp_barrier_name = "bar.warp.sync";
+    static constexpr const char* shuffle_name = "shfl.sync";
+    static constexpr const char* vote_name = "vote.sync";
     /// Of an 8×8 matrix of ldmatrix and stmatrix.
     static constexpr std::uint32_t matrix_row_bytes = 16;
+
+    struct Collective;
 
     // --- Threads ---------------------------------------------------------------------------------
 
@@ -148,13 +154,6 @@ class Block {
         std::uint32_t bytes;
         std::uint32_t source_bytes;
     };
-    /// A warpgroup's product: what it still reads.
-    struct ProductInFlight {
-        std::uint32_t number;
-        std::vector<std::pair<std::uint32_t, std::vector<std::uint32_t>>> source_versions;
-        Site site;
-    };
-
     struct Thread {
         Position position{};
         std::unique_ptr<Fiber> fiber;
@@ -167,6 +166,13 @@ class Block {
         int awaited_parity = 0;
         std::int64_t awaited_phase = 0;
         int awaited_registers = 0;
+        /// Where the last mbarrier wait passed for a phase seen before; empty: it did not.
+        std::string repeated_wait;
+        /// It waits for an mbarrier by mbarrier.try_wait, and may be told that it waits in vain.
+        bool may_give_up = false;
+        bool gave_up = false;
+        /// A collective that the thread is to execute, because who should have come last has ended.
+        Collective* due_collective = nullptr;
 
         std::uint32_t wgmma_fences = 0;
         /// Numbers of the last products of each committed group, and of the group being formed.
@@ -196,6 +202,8 @@ class Block {
     bool make_progress();
     void abandon();
     [[noreturn]] void report_deadlock() const;
+    /// The fault, or wrong_parity where that is what led the thread there.
+    static FaultFound with_repeated_wait(FaultFound fault, const Thread& thread);
     std::string thread_states() const;
     std::string waiting_for(const Thread& thread) const;
 
@@ -208,6 +216,8 @@ class Block {
         std::uint32_t mask = 0;  // of each warp
         std::size_t first = 0;   // thread
         std::size_t size = 0;
+        /// Lanes of the mask that have ended are not waited for (votes, shuffles, bar.warp.sync).
+        bool without_ended = false;
         std::bitset<warpgroup_threads> arrived;
         std::array<void*, warpgroup_threads> payloads{};
     };
@@ -215,10 +225,13 @@ class Block {
     template <typename Execute>
     void collective(const char* name, std::size_t size, std::uint32_t mask, Site site,
                     void* payload, Execute execute);
+    /// Threads that a collective waits for: with some instructions, not those that have ended.
+    std::size_t expected_by(const Collective& collective) const;
     Collective* join_collective(const char* name, std::size_t size, std::uint32_t mask, Site site,
                                 void* payload);
     void finish_collective(Collective& collective);
-    void require_no_collective_without(std::size_t thread) const;
+    /// A thread has ended: what waited for it goes on without it, or is a fault.
+    void leave_collectives(std::size_t thread);
 
     // --- Warps -----------------------------------------------------------------------------------
 
@@ -231,6 +244,8 @@ class Block {
         std::uint32_t fenced_lanes = 0;
         std::vector<std::uint32_t> rows;
         Site site;
+        /// The report for whoever uses what it fills: a copy may have come first.
+        std::string overwritten = {};
     };
     /// Lanes come to a plain access one by one: gathered by how often each has come to it.
     struct LaneAccesses {
@@ -252,16 +267,22 @@ class Block {
         std::vector<LaneAccesses> plain_accesses;
         // Of the warpgroup, kept by its first warp.
         std::uint32_t warpgroup_products = 0;
-        std::vector<ProductInFlight> products_in_flight;
+        /// Of the vector clocks: counts the products that have ended.
+        std::optional<std::uint16_t> warpgroup_component;
     };
+    enum class Operand { a, b };
     void execute_wgmma(Collective& all, Site site);
     /// A valid operand of a product: what is read of it is checked and kept in mind.
-    MatrixDescriptor source_of_wgmma(std::uint64_t bits, Major major, int outer,
-                                     const char* operand, ProductInFlight& product);
+    MatrixDescriptor source_of_wgmma(std::uint64_t bits, Major major, int outer, Operand operand,
+                                     std::size_t first_thread, HappensBefore::Event end, Site site);
+    /// Reads of shared memory are over; what a copy may have brought before is a fault.
+    template <typename IsBound>
+    void bind_reads(Warp& warp, IsBound is_bound);
     void bind_load(Warp& warp, std::uint32_t number);
     void bind_product(Warp& warp, std::uint32_t number);
     void note_consumer(Warp& warp, const Register& operand, std::uint32_t product);
-    void require_no_unbound_read(std::uint32_t address, std::uint32_t bytes, Site site) const;
+    /// Reads of the range that may still be to come may find what the copy brings.
+    void overwrite_unbound_reads(std::uint32_t address, std::uint32_t bytes, Site site);
     void count_plain_access(std::uint32_t address, std::uint32_t bytes, Site site);
     void count_incomplete_accesses();
 
@@ -269,11 +290,13 @@ class Block {
 
     struct NamedBarrier {
         int expected = 0;
-        std::vector<int> arrived;  // all
+        std::vector<int> arrived;    // all
+        HappensBefore::Clock known;  // to them, when they arrived
         std::vector<std::size_t> waiting;
         Site site{};
     };
     MBarrier& mbarrier_at(std::uint32_t address, Site site);
+    bool mbarrier_wait_or_give_up(std::uint32_t address, int parity, Site site);
     void complete_barrier(std::size_t number);
     /// A barrier for all threads waits for those that have not ended.
     void complete_barriers_without_ended_threads();
@@ -318,6 +341,8 @@ class Block {
     std::optional<FaultFound> fault_;
     std::exception_ptr foreign_;
     bool abandoned_ = false;
+    /// Times in a row that threads were told that they wait in vain.
+    int refusals_ = 0;
 
     enum class Policy { uniform, priorities, lane_order };
     Policy policy_;

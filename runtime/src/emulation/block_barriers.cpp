@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "emulation/block.hpp"
 #include "emulation/block_collective.hpp"
@@ -29,7 +30,7 @@ void Block::block_barrier(int number, int threads, BarrierUse use, Site site) {
                          fmt::format("{}: barrier {}: there are barriers 0 to {}", to_string(site),
                                      number, named_barriers_.size() - 1)};
     }
-    if (threads % warp_lanes != 0) {
+    if (threads < 0 || threads % warp_lanes != 0) {
         throw FaultFound{FaultKind::barrier_misuse,
                          fmt::format("{}: barrier {} for {} threads: it must be whole warps",
                                      to_string(site), number, threads)};
@@ -55,6 +56,8 @@ void Block::block_barrier(int number, int threads, BarrierUse use, Site site) {
     }
     running().arrived_at |= bit;
     barrier.arrived.push_back(running_index());
+    // Not what a thread does after it has arrived.
+    order_.release(running_index(), barrier.known);
     if (use == BarrierUse::synchronise) {
         barrier.waiting.push_back(running_);
     }
@@ -72,22 +75,21 @@ void Block::block_barrier(int number, int threads, BarrierUse use, Site site) {
 void Block::complete_barrier(std::size_t number) {
     NamedBarrier& barrier = named_barriers_[number];
     // Those who wait learn what all who arrived have done.
-    HappensBefore::Clock arrived;
     for (const int thread : barrier.arrived) {
-        order_.release(thread, arrived);
         threads_[static_cast<std::size_t>(thread)].arrived_at &= ~(1U << number);
     }
     for (const std::size_t thread : barrier.waiting) {
-        order_.acquire(static_cast<int>(thread), arrived);
+        order_.acquire(static_cast<int>(thread), barrier.known);
         if (thread != running_) {
             wake(thread);
         }
     }
     barrier = {};
+    refusals_ = 0;
 }
 
 void Block::warp_barrier(std::uint32_t mask, Site site) {
-    collective("bar.warp.sync", warp_lanes, mask, site, nullptr, [this](Collective& all) {
+    collective(warp_barrier_name, warp_lanes, mask, site, nullptr, [this](Collective& all) {
         std::array<int, warp_lanes> lanes{};
         std::size_t count = 0;
         for (std::size_t lane = 0; lane < warp_lanes; ++lane) {
@@ -121,6 +123,7 @@ void Block::mbarrier_initialise(std::uint32_t address, int arrivals, Site site) 
                          fmt::format("{}: an mbarrier for {} arrivals: it must be 1 … {}",
                                      to_string(site), arrivals, most_arrivals)};
     }
+    memory_.reserve(address, 8);
     const auto [place, fresh] =
         mbarriers_.try_emplace(address, arrivals, order_, running_index(), site);
     if (!fresh) {
@@ -156,9 +159,20 @@ void Block::wake_waiting_for(std::uint32_t address) {
             wake(index);
         }
     }
+    refusals_ = 0;
 }
 
 void Block::mbarrier_wait(std::uint32_t address, int parity, Site site) {
+    running().may_give_up = false;
+    mbarrier_wait_or_give_up(address, parity, site);
+}
+
+bool Block::mbarrier_try_wait(std::uint32_t address, int parity, Site site) {
+    running().may_give_up = true;
+    return mbarrier_wait_or_give_up(address, parity, site);
+}
+
+bool Block::mbarrier_wait_or_give_up(std::uint32_t address, int parity, Site site) {
     maybe_yield();
     MBarrier& barrier = mbarrier_at(address, site);
     if (parity != 0 && parity != 1) {
@@ -173,6 +187,9 @@ void Block::mbarrier_wait(std::uint32_t address, int parity, Site site) {
         thread.awaited_parity = parity;
         thread.awaited_phase = barrier.phase();
         wait(Waiting::mbarrier, site);
+        if (std::exchange(thread.gave_up, false)) {
+            return false;
+        }
         // Hardware asks again and again; a phase that came and went between is not seen.
         if (barrier.phase() > thread.awaited_phase + 1) {
             throw FaultFound{
@@ -183,7 +200,16 @@ void Block::mbarrier_wait(std::uint32_t address, int parity, Site site) {
                             to_string(barrier.initialised_at()), thread.awaited_phase + 1)};
         }
     }
-    barrier.pass(running_index(), parity, site);
+    Thread& passed = running();
+    passed.repeated_wait.clear();
+    if (barrier.pass(running_index())) {
+        passed.repeated_wait = fmt::format(
+            "{}: thread {} waits for parity {} of the mbarrier initialised at {} and passes at "
+            "once, for phase {}, which it had already seen complete",
+            to_string(site), running_, parity, to_string(barrier.initialised_at()),
+            barrier.phase() - 1);
+    }
+    return true;
 }
 
 void Block::proxy_fence(Proxies proxies, Site site) {
@@ -195,7 +221,7 @@ void Block::proxy_fence(Proxies proxies, Site site) {
             read.fenced_lanes |= 1U << running_ % warp_lanes;
         }
         std::erase_if(warp.unbound, [&](const UnboundRead& read) {
-            return (~read.fenced_lanes & warp.live) == 0;
+            return read.overwritten.empty() && (~read.fenced_lanes & warp.live) == 0;
         });
         mbarrier_initialisation_fence(site);
     }

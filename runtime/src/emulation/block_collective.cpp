@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace backlight::emulation {
@@ -35,8 +36,11 @@ Block::Collective* Block::join_collective(const char* name, std::size_t size, st
             if (!expects_me) {
                 continue;
             }
+            const bool same_place =
+                pending->site.line == site.line && pending->site.file == site.file;
+            // Only the mask must agree at a barrier of the warp.
             if (pending->size == size && pending->mask == mask && pending->name == name &&
-                pending->site.line == site.line && pending->site.file == site.file) {
+                (same_place || name == warp_barrier_name)) {
                 mine = pending.get();
                 continue;
             }
@@ -64,6 +68,8 @@ Block::Collective* Block::join_collective(const char* name, std::size_t size, st
         fresh->mask = mask;
         fresh->first = first;
         fresh->size = size;
+        fresh->without_ended =
+            name == warp_barrier_name || name == shuffle_name || name == vote_name;
         mine = fresh.get();
         warps_[first / warp_lanes].collectives.push_back(std::move(fresh));
     }
@@ -82,16 +88,35 @@ void Block::finish_collective(Collective& done) {
                   [&](const auto& pending) { return pending.get() == &done; });
 }
 
-void Block::require_no_collective_without(std::size_t index) const {
+std::size_t Block::expected_by(const Collective& collective) const {
+    const std::uint32_t present =
+        collective.without_ended ? warps_[collective.first / warp_lanes].live : whole_warp;
+    return static_cast<std::size_t>(std::popcount(collective.mask & present)) *
+           (collective.size / warp_lanes);
+}
+
+void Block::leave_collectives(std::size_t index) {
+    warps_[index / warp_lanes].live &= ~(1U << index % warp_lanes);
     for (const Warp& warp : warps_) {
         for (const auto& pending : warp.collectives) {
-            if (index >= pending->first && index < pending->first + pending->size &&
-                (pending->mask >> index % warp_lanes & 1U) != 0) {
+            if (index < pending->first || index >= pending->first + pending->size ||
+                (pending->mask >> index % warp_lanes & 1U) == 0) {
+                continue;
+            }
+            if (!pending->without_ended) {
                 throw FaultFound{
                     FaultKind::divergent_collective,
                     fmt::format("{}: thread {} ended while others of its warp wait for "
                                 "it in {}",
                                 to_string(pending->site), index, pending->name)};
+            }
+            if (pending->arrived.count() == expected_by(*pending)) {
+                std::size_t first = 0;
+                while (!pending->arrived[first]) {
+                    ++first;
+                }
+                threads_[pending->first + first].due_collective = pending.get();
+                wake(pending->first + first);
             }
         }
     }

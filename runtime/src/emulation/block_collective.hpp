@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 #include "emulation/block.hpp"
 
 namespace backlight::emulation {
@@ -8,12 +10,14 @@ template <typename Execute>
 void Block::collective(const char* name, std::size_t size, std::uint32_t mask, Site site,
                        void* payload, Execute execute) {
     maybe_yield();
-    Collective* const mine = join_collective(name, size, mask, site, payload);
-    const std::size_t expected =
-        static_cast<std::size_t>(std::popcount(mask)) * (size / warp_lanes);
-    if (mine->arrived.count() < expected) {
+    Collective* mine = join_collective(name, size, mask, site, payload);
+    if (mine->arrived.count() < expected_by(*mine)) {
         wait(Waiting::collective, site);
-        return;
+        // Whoever came last has executed it; unless the last one ended instead of coming.
+        mine = std::exchange(running().due_collective, nullptr);
+        if (mine == nullptr) {
+            return;
+        }
     }
     execute(*mine);
     finish_collective(*mine);

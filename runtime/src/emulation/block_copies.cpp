@@ -89,7 +89,7 @@ void Block::add_load(PendingLoad load, Site site) {
         }
     }
     memory_.begin_copy(running_index(), load.destination, load.shared_bytes, site);
-    require_no_unbound_read(load.destination, load.shared_bytes, site);
+    overwrite_unbound_reads(load.destination, load.shared_bytes, site);
     barrier.begin_copy();
     pending_loads_.push_back(std::move(load));
 }
@@ -98,6 +98,7 @@ void Block::complete_load(std::size_t index) {
     const PendingLoad load = std::move(pending_loads_[index]);
     pending_loads_.erase(pending_loads_.begin() + static_cast<std::ptrdiff_t>(index));
     emulation::load(load.pieces, memory_.window());
+    refusals_ = 0;
     MBarrier& barrier = mbarriers_.at(load.barrier);
     memory_.finish_copy(load.destination, load.shared_bytes, barrier.copy_completion());
     if (barrier.finish_copy(load.announced_bytes)) {
@@ -213,6 +214,11 @@ void Block::bulk_wait(int groups_pending, bool read, Site /*site*/) {
             }
         }
     }
+    while (thread.bulk_groups.size() > pending &&
+           std::ranges::all_of(thread.bulk_groups.front(),
+                               [](const BulkWrite& write) { return write.written; })) {
+        thread.bulk_groups.erase(thread.bulk_groups.begin());
+    }
 }
 
 void Block::finish_bulk_writes() {
@@ -241,10 +247,14 @@ void Block::require_copies_finished(const Thread& thread) const {
             }
         }
     }
-    if (!thread.async_uncommitted.empty() || !thread.async_groups.empty()) {
+    // A group without copies leaves nothing to wait for.
+    if (!thread.async_uncommitted.empty() ||
+        std::ranges::any_of(thread.async_groups,
+                            [](const auto& group) { return !group.empty(); })) {
         fail("its cp.async", thread.site);
     }
-    if (thread.wgmma_uncommitted != 0 || !thread.wgmma_groups.empty()) {
+    if (thread.wgmma_uncommitted != 0 ||
+        std::ranges::any_of(thread.wgmma_groups, [](std::uint32_t last) { return last != 0; })) {
         fail("its wgmma groups", thread.site);
     }
 }
@@ -257,12 +267,19 @@ void Block::async_copy(std::uint32_t destination, const void* source, int bytes,
     const auto size = static_cast<std::uint32_t>(bytes);
     const auto taken = static_cast<std::uint32_t>(source_bytes);
     memory_.require_range(destination, size, size, site);
+    if (source_bytes < 0 || source_bytes > bytes) {
+        throw FaultFound{
+            FaultKind::out_of_bounds,
+            fmt::format("{}: cp.async of {} bytes, {} of them from its source: it must "
+                        "be 0 to {}",
+                        to_string(site), bytes, source_bytes, bytes)};
+    }
     if (source_bytes > 0) {
         if (reinterpret_cast<std::uintptr_t>(source) % size != 0) {
             throw FaultFound{FaultKind::misaligned,
-                             fmt::format("{}: cp.async of {} bytes from global address {}: it must "
+                             fmt::format("{}: cp.async of {} bytes from {} it must "
                                          "be a multiple of the size",
-                                         to_string(site), bytes, source)};
+                                         to_string(site), bytes, launch_.memory->place(source))};
         }
         require(launch_.memory->check(source, taken), FaultKind::out_of_bounds, site);
     }
@@ -298,9 +315,9 @@ void Block::reduce_add_global(float* address, const float* values, int count, Si
     const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
     if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
         throw FaultFound{FaultKind::misaligned,
-                         fmt::format("{}: a reduction of {} bytes at global address {}: it must be "
-                                     "a multiple of the size",
-                                     to_string(site), bytes, static_cast<void*>(address))};
+                         fmt::format("{}: a reduction of {} bytes at {} it must be a "
+                                     "multiple of the size",
+                                     to_string(site), bytes, launch_.memory->place(address))};
     }
     require(launch_.memory->check(address, bytes), FaultKind::out_of_bounds, site);
     for (int i = 0; i < count; ++i) {

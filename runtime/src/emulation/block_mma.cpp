@@ -81,13 +81,23 @@ void Block::note_consumer(Warp& warp, const Register& operand, std::uint32_t pro
 }
 
 void Block::bind_load(Warp& warp, std::uint32_t number) {
-    std::erase_if(warp.unbound, [&](const UnboundRead& read) { return read.number == number; });
+    bind_reads(warp, [&](const UnboundRead& read) { return read.number == number; });
 }
 
 void Block::bind_product(Warp& warp, std::uint32_t number) {
-    std::erase_if(warp.unbound, [&](const UnboundRead& read) {
+    bind_reads(warp, [&](const UnboundRead& read) {
         return read.consumer != 0 && read.consumer <= number;
     });
+}
+
+template <typename IsBound>
+void Block::bind_reads(Warp& warp, IsBound is_bound) {
+    for (const UnboundRead& read : warp.unbound) {
+        if (!read.overwritten.empty() && is_bound(read)) {
+            throw FaultFound{FaultKind::source_overwritten, read.overwritten};
+        }
+    }
+    std::erase_if(warp.unbound, is_bound);
 }
 
 void Block::read_register(Register& used) {
@@ -110,6 +120,8 @@ void Block::read_register(Register& used) {
                                 "with no wgmma.wait_group for it",
                                 running_, tag.number)};
             }
+            // The next product that adds to it must come after the read.
+            used.fences = running().wgmma_fences;
             break;
         case RegisterTag::Kind::warpgroup_source:
             // A register that is only read may be read by others too.
@@ -135,21 +147,25 @@ void Block::write_register(Register& used) {
         used.tag = 0;
         return;
     }
+    if (tag.kind == RegisterTag::Kind::load) {
+        std::erase_if(warps_[warp_of_running()].unbound,
+                      [&](const UnboundRead& read) { return read.number == tag.number; });
+        used.tag = 0;
+        return;
+    }
     read_register(used);
 }
 
-void Block::require_no_unbound_read(std::uint32_t address, std::uint32_t bytes, Site site) const {
+void Block::overwrite_unbound_reads(std::uint32_t address, std::uint32_t bytes, Site site) {
     for (std::size_t warp = 0; warp < warps_.size(); ++warp) {
-        for (const UnboundRead& read : warps_[warp].unbound) {
+        for (UnboundRead& read : warps_[warp].unbound) {
             for (const std::uint32_t row : read.rows) {
                 if (row < address + bytes && address < row + matrix_row_bytes) {
-                    throw FaultFound{
-                        FaultKind::source_overwritten,
-                        fmt::format(
-                            "{}: the copy may overwrite shared address {:#x} before the "
-                            "ldmatrix of warp {} at {} has read it: nothing has used the "
-                            "product of its fragment yet, and no proxy fence stands between",
-                            to_string(site), row, warp, to_string(read.site))};
+                    read.overwritten = fmt::format(
+                        "{}: the copy may overwrite shared address {:#x} before the ldmatrix of "
+                        "warp {} at {} has read it: nothing had used the product of its fragment "
+                        "by then, and no proxy fence stands between",
+                        to_string(site), row, warp, to_string(read.site));
                 }
             }
         }

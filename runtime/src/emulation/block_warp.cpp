@@ -44,21 +44,23 @@ std::size_t addressing_lanes(int matrices) {
 
 std::uint32_t Block::shuffle(std::uint32_t mask, std::uint32_t value, int source_lane, Site site) {
     ShufflePayload mine{value, source_lane, 0};
-    collective("shfl.sync", warp_lanes, mask, site, &mine, [&](Collective& all) {
+    collective(shuffle_name, warp_lanes, mask, site, &mine, [&](Collective& all) {
         for (std::size_t lane = 0; lane < warp_lanes; ++lane) {
             if (!all.arrived[lane]) {
                 continue;
             }
             auto& payload = *static_cast<ShufflePayload*>(all.payloads[lane]);
             const auto source = static_cast<std::size_t>(payload.source_lane);
-            if (source >= warp_lanes || !all.arrived[source]) {
-                throw FaultFound{
-                    FaultKind::divergent_collective,
-                    fmt::format("{}: lane {} takes the value of lane {}, which has no part in the "
-                                "shuffle (mask {:#010x})",
-                                to_string(site), lane, payload.source_lane, mask)};
+            if (source < warp_lanes && !all.arrived[source] && (mask >> source & 1U) != 0) {
+                throw FaultFound{FaultKind::divergent_collective,
+                                 fmt::format("{}: lane {} takes the value of lane {}, which has "
+                                             "ended",
+                                             to_string(site), lane, source)};
             }
-            payload.result = static_cast<ShufflePayload*>(all.payloads[source])->value;
+            // What a lane outside of the mask would give is undefined: a NaN.
+            payload.result = source < warp_lanes && all.arrived[source]
+                                 ? static_cast<ShufflePayload*>(all.payloads[source])->value
+                                 : 0xffffffffU;
         }
     });
     return mine.result;
@@ -66,7 +68,7 @@ std::uint32_t Block::shuffle(std::uint32_t mask, std::uint32_t value, int source
 
 std::uint32_t Block::ballot(std::uint32_t mask, bool predicate, Site site) {
     BallotPayload mine{predicate, 0};
-    collective("vote.sync", warp_lanes, mask, site, &mine, [](Collective& all) {
+    collective(vote_name, warp_lanes, mask, site, &mine, [](Collective& all) {
         std::uint32_t votes = 0;
         for (std::size_t lane = 0; lane < warp_lanes; ++lane) {
             if (all.arrived[lane] && static_cast<BallotPayload*>(all.payloads[lane])->predicate) {

@@ -1,9 +1,9 @@
 // wgmma: products of a warpgroup on operands in shared memory, asynchronous.
 //
 // Values are computed when the last thread asks for the product; until a thread has waited for the
-// product's group, its accumulators are not to be touched, nor A's registers changed, and no source
-// in shared memory may be overwritten. What a wait finds changed is a fault: hardware might have
-// read it before or after.
+// product's group, its accumulators are not to be touched, nor A's registers changed, and a write
+// to a source in shared memory is a fault unless the writer knows of such a wait: hardware might
+// read the source before or after.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -88,25 +88,29 @@ void Block::execute_wgmma(Collective& all, Site site) {
     }
     running_ = leader;
 
-    ProductInFlight in_flight{.number = ++warps_[all.first / warp_lanes].warpgroup_products,
-                              .source_versions = {},
-                              .site = site};
+    Warp& group = warps_[all.first / warp_lanes];
+    if (!group.warpgroup_component) {
+        group.warpgroup_component = order_.add_component();
+    }
+    const std::uint32_t number = ++group.warpgroup_products;
+    const HappensBefore::Event end{*group.warpgroup_component, number};
     const DataType type = half_type(first.type);
     const WgmmaMatrixA a =
-        a_in_registers
-            ? widen_registers(type,
-                              std::span<const std::array<std::uint32_t, 4>, warpgroup_threads>(
-                                  a_registers.data(), warpgroup_threads))
-            : fetch_a(type,
-                      source_of_wgmma(first.a_descriptor, first.a_major, wgmma_m, "A", in_flight),
-                      first.a_major, memory_.window());
+        a_in_registers ? widen_registers(
+                             type, std::span<const std::array<std::uint32_t, 4>, warpgroup_threads>(
+                                       a_registers.data(), warpgroup_threads))
+                       : fetch_a(type,
+                                 source_of_wgmma(first.a_descriptor, first.a_major, wgmma_m,
+                                                 Operand::a, all.first, end, site),
+                                 first.a_major, memory_.window());
     auto b = std::make_unique<WgmmaMatrixB>();
-    fetch_b(type, source_of_wgmma(first.b_descriptor, first.b_major, n, "B", in_flight),
+    fetch_b(type,
+            source_of_wgmma(first.b_descriptor, first.b_major, n, Operand::b, all.first, end, site),
             first.b_major, n, memory_.window(), *b);
     multiply_m64nNk16(n, sums_of_threads, a, *b, {.accumulate = first.accumulate});
 
-    const RegisterTag result{RegisterTag::Kind::warpgroup_result, in_flight.number};
-    const RegisterTag source{RegisterTag::Kind::warpgroup_source, in_flight.number};
+    const RegisterTag result{RegisterTag::Kind::warpgroup_result, number};
+    const RegisterTag source{RegisterTag::Kind::warpgroup_source, number};
     for (std::size_t i = 0; i < warpgroup_threads; ++i) {
         const auto& payload = *static_cast<WarpgroupProduct*>(all.payloads[i]);
         for (std::size_t j = 0; j < accumulators; ++j) {
@@ -116,22 +120,35 @@ void Block::execute_wgmma(Collective& all, Site site) {
         for (std::size_t j = 0; a_in_registers && j < 4; ++j) {
             const_cast<Register&>(payload.a[j]).tag = source.bits();
         }
-        threads_[all.first + i].wgmma_uncommitted = in_flight.number;
+        threads_[all.first + i].wgmma_uncommitted = number;
     }
-    warps_[all.first / warp_lanes].products_in_flight.push_back(std::move(in_flight));
 }
 
-MatrixDescriptor Block::source_of_wgmma(std::uint64_t bits, Major major, int outer,
-                                        const char* operand, ProductInFlight& product) {
-    const std::string refusal = validate_descriptor(bits, major, outer, memory_.window(), operand);
+MatrixDescriptor Block::source_of_wgmma(std::uint64_t bits, Major major, int outer, Operand operand,
+                                        std::size_t first_thread, HappensBefore::Event end,
+                                        Site site) {
+    const std::string refusal = validate_descriptor(bits, major, outer, memory_.window(),
+                                                    operand == Operand::a ? "A" : "B");
     if (!refusal.empty()) {
         throw FaultFound{FaultKind::invalid_descriptor,
-                         fmt::format("{}: {}", to_string(product.site), refusal)};
+                         fmt::format("{}: {}", to_string(site), refusal)};
     }
     const MatrixDescriptor descriptor = decode_descriptor(bits);
-    for (const std::uint32_t address : piece_addresses(descriptor, major, outer)) {
-        memory_.read_by_proxy(running_index(), address, piece_bytes, product.site);
-        product.source_versions.emplace_back(address, memory_.versions(address, piece_bytes));
+    const std::vector<std::uint32_t> pieces = piece_addresses(descriptor, major, outer);
+    for (std::size_t number = 0; number < pieces.size(); ++number) {
+        // Of A each warp reads the 16 rows that its accumulators belong to, of B all: the threads
+        // that read must know of what they read.
+        const std::size_t row = major == Major::k ? number / 2 : number / 16 * 8;
+        for (std::size_t warp = 0; warp < warpgroup_threads / warp_lanes; ++warp) {
+            if (operand == Operand::a && row / 16 != warp) {
+                continue;
+            }
+            for (std::size_t lane = 0; lane < warp_lanes; ++lane) {
+                memory_.read_by_proxy(static_cast<int>(first_thread + warp * warp_lanes + lane),
+                                      pieces[number], piece_bytes, site);
+            }
+        }
+        memory_.note_asynchronous_read(end, pieces[number], site);
     }
     return descriptor;
 }
@@ -150,32 +167,15 @@ void Block::wgmma_commit(Site site) {
 void Block::wgmma_wait(int groups_pending, Site site) {
     collective("wgmma.wait_group", warp_lanes, whole_warp, site, nullptr, [](Collective&) {});
     Thread& thread = running();
-    const std::uint32_t before = thread.wgmma_done;
     while (thread.wgmma_groups.size() > static_cast<std::size_t>(groups_pending)) {
         thread.wgmma_done = std::max(thread.wgmma_done, thread.wgmma_groups.front());
         thread.wgmma_groups.erase(thread.wgmma_groups.begin());
     }
-    const std::size_t first = running_ / warpgroup_threads * warpgroup_threads;
-    Warp& leader = warps_[first / warp_lanes];
-    // Once a warp is enough.
-    if (running_ % warp_lanes == 0) {
-        for (const ProductInFlight& product : leader.products_in_flight) {
-            if (product.number <= before || product.number > thread.wgmma_done) {
-                continue;
-            }
-            const std::string reader = fmt::format("the wgmma at {}", to_string(product.site));
-            for (const auto& [address, versions] : product.source_versions) {
-                memory_.require_unchanged(address, versions, reader);
-                memory_.note_read(running_index(), address, piece_bytes, product.site);
-            }
-        }
+    // The whole warpgroup's products have ended, whichever of its threads waits.
+    const Warp& group = warps_[running_ / warpgroup_threads * (warpgroup_threads / warp_lanes)];
+    if (group.warpgroup_component) {
+        order_.learn(running_index(), {*group.warpgroup_component, thread.wgmma_done});
     }
-    std::uint32_t done_by_all = thread.wgmma_done;
-    for (std::size_t index = first; index < first + warpgroup_threads; index += warp_lanes) {
-        done_by_all = std::min(done_by_all, threads_[index].wgmma_done);
-    }
-    std::erase_if(leader.products_in_flight,
-                  [&](const ProductInFlight& product) { return product.number <= done_by_all; });
 }
 
 }  // namespace backlight::emulation

@@ -13,7 +13,7 @@ constexpr std::size_t alignment = 256;
 }
 
 DeviceMemory::~DeviceMemory() {
-    for (const auto& [address, bytes] : allocations_) {
+    for (const auto& [address, allocation] : allocations_) {
         // The list holds addresses, so that accesses can be looked up by number.
         std::free(reinterpret_cast<void*>(address));  // NOLINT(performance-no-int-to-ptr)
     }
@@ -29,7 +29,7 @@ void* DeviceMemory::allocate(std::size_t bytes) {
     // Fresh memory of a GPU holds anything; this is a NaN in every type.
     std::memset(memory, 0xff, bytes);
     const std::lock_guard lock(mutex_);
-    allocations_.emplace(reinterpret_cast<std::uintptr_t>(memory), bytes);
+    allocations_.emplace(reinterpret_cast<std::uintptr_t>(memory), Allocation{bytes, ++allocated_});
     return memory;
 }
 
@@ -46,20 +46,29 @@ void DeviceMemory::release(void* memory) noexcept {
 
 std::string DeviceMemory::check(const void* address, std::size_t bytes) const {
     const auto first = reinterpret_cast<std::uintptr_t>(address);
+    {
+        const std::lock_guard lock(mutex_);
+        auto next = allocations_.upper_bound(first);
+        if (next != allocations_.begin()) {
+            const auto& [start, allocation] = *--next;
+            if (first - start <= allocation.bytes && bytes <= allocation.bytes - (first - start)) {
+                return {};
+            }
+        }
+    }
+    return fmt::format("{} bytes at {} they must lie within one allocation", bytes, place(address));
+}
+
+std::string DeviceMemory::place(const void* address) const {
+    const auto first = reinterpret_cast<std::uintptr_t>(address);
     const std::lock_guard lock(mutex_);
     auto next = allocations_.upper_bound(first);
-    if (next != allocations_.begin()) {
-        const auto& [start, size] = *--next;
-        if (first - start <= size && bytes <= size - (first - start)) {
-            return {};
-        }
-        return fmt::format(
-            "{} bytes at offset {} of the global memory allocated at {:#x}, which has "
-            "{} bytes",
-            bytes, first - start, start, size);
+    if (next == allocations_.begin()) {
+        return "a global address before every allocation:";
     }
-    return fmt::format("{} bytes at global address {:#x}, where nothing is allocated", bytes,
-                       first);
+    const auto& [start, allocation] = *--next;
+    return fmt::format("offset {} of the global allocation {} ({} bytes):", first - start,
+                       allocation.number, allocation.bytes);
 }
 
 }  // namespace backlight::emulation

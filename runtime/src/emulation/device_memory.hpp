@@ -24,10 +24,18 @@ class DeviceMemory {
 
     /// Why an access would not lie within one allocation; empty where it does.
     std::string check(const void* address, std::size_t bytes) const;
+    /// "offset 24 of allocation 3 (4096 bytes):", the same in every process, unlike the address.
+    std::string place(const void* address) const;
 
   private:
+    struct Allocation {
+        std::size_t bytes;
+        std::uint64_t number;
+    };
+
     mutable std::mutex mutex_;
-    std::map<std::uintptr_t, std::size_t> allocations_;
+    std::map<std::uintptr_t, Allocation> allocations_;
+    std::uint64_t allocated_ = 0;
 };
 
 }  // namespace backlight::emulation

@@ -84,7 +84,13 @@ void EmulatedDevice::encode(const tensor_map::Request& request, kernel::TensorMa
 }
 
 void* EmulatedDevice::allocate(std::size_t bytes) {
-    return queue_->memory().allocate(bytes);
+    try {
+        return queue_->memory().allocate(bytes);
+    } catch (const std::bad_alloc&) {
+        throw Error(
+            ErrorCode::driver_failed,
+            fmt::format("the host has no {} bytes of memory for the emulated device", bytes));
+    }
 }
 
 void EmulatedDevice::release(void* memory) noexcept {
@@ -93,6 +99,7 @@ void EmulatedDevice::release(void* memory) noexcept {
         queue_->synchronise_all();
     } catch (const std::exception& error) {
         logger().error("found while memory was released: {}", error.what());
+        queue_->keep_failure(std::current_exception());
     }
     queue_->memory().release(memory);
 }

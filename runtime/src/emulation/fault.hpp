@@ -21,7 +21,9 @@ enum class FaultKind {
     missing_proxy_fence,
     /// The source of an operation was overwritten while the operation could still read it.
     source_overwritten,
-    /// A thread waits a second time for a phase that it has already seen complete.
+    /// One of the faults around it, by a thread whose last wait passed at once, for a phase that it
+    /// had
+    /// already seen complete; or a parity that is neither 0 nor 1.
     wrong_parity,
     /// A phase completed and passed while a thread waited for it.
     missed_phase,

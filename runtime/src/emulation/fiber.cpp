@@ -92,7 +92,10 @@ boost::context::stack_context StackPool::take() {
     if (memory == MAP_FAILED) {
         throw std::bad_alloc();
     }
-    ::mprotect(memory, page_bytes(), PROT_NONE);
+    if (::mprotect(memory, page_bytes(), PROT_NONE) != 0) {
+        ::munmap(memory, whole);
+        throw std::bad_alloc();
+    }
     boost::context::stack_context stack;
     stack.size = stack_bytes;
     stack.sp = static_cast<std::byte*>(memory) + whole;

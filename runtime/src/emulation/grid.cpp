@@ -163,8 +163,16 @@ void GridRunner::run_block(const Launch& launch, std::uint32_t block, std::size_
         } catch (const KernelFault&) {
             note_failure(rank);
         }
-    } catch (...) {
+    } catch (const std::exception&) {
         note_failure(rank);
+    } catch (...) {
+        try {
+            throw Error(ErrorCode::kernel_fault,
+                        fmt::format("{} threw something that is no std::exception",
+                                    launch.kernel->entry()));
+        } catch (const Error&) {
+            note_failure(rank);
+        }
     }
 }
 
@@ -172,6 +180,9 @@ void GridRunner::run_blocks(const Launch& launch, const std::vector<std::uint32_
     std::size_t workers = options_.host_threads > 0
                               ? static_cast<std::size_t>(options_.host_threads)
                               : std::max(1U, std::thread::hardware_concurrency());
+    // A stack is two mappings of memory, and Linux gives a process 65,530 of them by default.
+    constexpr std::size_t most_stacks = 30000;
+    workers = std::min(workers, std::max<std::size_t>(1, most_stacks / launch.shape.threads));
     workers = std::min(workers, blocks.size());
     std::atomic<std::size_t> next = 0;
     const auto work = [&] {

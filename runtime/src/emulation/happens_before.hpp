@@ -39,6 +39,7 @@ class HappensBefore {
     /// The thread's knowledge goes into `into`; what the thread does later does not.
     void release(int thread, Clock& into);
     void acquire(int thread, const Clock& from);
+    void learn(int thread, Event event) { add(clocks_[static_cast<std::size_t>(thread)], event); }
     static void add(Clock& into, Event event);
     static void join(Clock& into, const Clock& from);
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <utility>
@@ -161,9 +162,15 @@ const fs::path& HostCompiler::path() {
     if (path_.empty()) {
         const auto found = find_host_compiler();
         if (!found) {
-            throw Error(ErrorCode::host_compiler_not_found,
-                        "the emulated device compiles kernels with a C++ compiler, and there is "
-                        "none: install g++, or set BACKLIGHT_CXX to one");
+            const char* const asked = std::getenv("BACKLIGHT_CXX");
+            throw Error(
+                ErrorCode::host_compiler_not_found,
+                asked != nullptr
+                    ? fmt::format("BACKLIGHT_CXX is '{}': it must be a C++ compiler, by its "
+                                  "path or a name on PATH, without options",
+                                  asked)
+                    : "the emulated device compiles kernels with a C++ compiler, and there "
+                      "is none: install g++, or set BACKLIGHT_CXX to one");
         }
         path_ = *found;
     }
@@ -248,6 +255,13 @@ compiler::CompiledKernel HostCompiler::compile(const compiler::KernelRequest& re
                                 compiled.output));
     }
     const std::string bytes = read_file(object);
+    if (bytes.empty()) {
+        throw Error(
+            ErrorCode::compile_failed,
+            fmt::format("{} ({}) made no object of {}: BACKLIGHT_CXX must be a C++ compiler, "
+                        "and the temporary folder {} must have room",
+                        path().string(), version(), request.source, folder.path().string()));
+    }
     const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
     const std::chrono::duration<double, std::milli> elapsed =
         std::chrono::steady_clock::now() - start;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -36,6 +37,8 @@ class LaunchQueue {
     void add(Launch launch, Stream stream);
     /// Runs what the stream holds. Throws KernelFault; what came after the fault is dropped.
     void synchronise(Stream stream);
+    /// What could not be thrown where it was found: the next `synchronise` throws it.
+    void keep_failure(std::exception_ptr failure);
     void synchronise_all();
     /// Runs what is queued; from now on launches are scheduled, and counted, as on a fresh device
     /// of that seed.
@@ -50,6 +53,7 @@ class LaunchQueue {
     std::mutex queues_mutex_;
     std::map<Stream, std::vector<Launch>> queues_;
     std::uint64_t launches_ = 0;
+    std::exception_ptr kept_failure_;
     /// One stream's work at a time.
     std::mutex execution_mutex_;
 };

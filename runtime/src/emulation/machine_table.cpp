@@ -42,6 +42,7 @@ constexpr Machine table = {
                           Site site) { Block::current().mbarrier_arrive(barrier, 0, site); },
     .mbarrier_arrive_expect_bytes = forward<&Block::mbarrier_arrive>,
     .mbarrier_wait = forward<&Block::mbarrier_wait>,
+    .mbarrier_try_wait = forward<&Block::mbarrier_try_wait>,
 
     .proxy_fence = forward<&Block::proxy_fence>,
     .store_shared = forward<&Block::store_shared>,

@@ -73,19 +73,13 @@ bool MBarrier::complete_if_due() {
     return true;
 }
 
-void MBarrier::pass(int thread, int parity, Site site) {
+bool MBarrier::pass(int thread) {
     auto& seen = seen_[static_cast<std::size_t>(thread)];
     const std::int64_t complete = phase_ - 1;
-    if (seen == complete) {
-        throw FaultFound{
-            FaultKind::wrong_parity,
-            fmt::format("{}: thread {} waits for parity {} of the mbarrier initialised at {} and "
-                        "passes at once: it has already seen phase {} complete, and phase {} has "
-                        "the other parity",
-                        to_string(site), thread, parity, to_string(site_), complete, phase_)};
-    }
+    const bool repeated = seen == complete;
     seen = complete;
     order_.acquire(thread, completed_);
+    return repeated;
 }
 
 }  // namespace backlight::emulation

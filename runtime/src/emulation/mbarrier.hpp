@@ -39,8 +39,9 @@ class MBarrier {
 
     /// Whether a wait for the parity passes.
     bool passes(int parity) const noexcept { return (phase_ & 1) != parity; }
-    /// The thread has passed a wait: it knows of the completed phase and of what came before.
-    void pass(int thread, int parity, Site site);
+    /// The thread has passed a wait: it knows of the completed phase and of what came before. True
+    /// if it had already seen that phase complete: allowed, and what a wrong parity looks like.
+    bool pass(int thread);
 
   private:
     bool complete_if_due();

@@ -23,8 +23,7 @@ SharedMemory::SharedMemory(std::span<std::byte> memory, HappensBefore& order)
     : memory_(memory),
       order_(order),
       words_((base + memory.size() + word_bytes - 1) / word_bytes),
-      warps_((static_cast<std::size_t>(order.threads()) + 31) / 32),
-      readers_((base + memory.size() + piece_bytes - 1) / piece_bytes * warps_),
+      readers_((base + memory.size() + piece_bytes - 1) / piece_bytes),
       unfenced_(static_cast<std::size_t>(order.threads())) {
     // What nothing has written is a NaN in every type, for those reads that are not seen here.
     std::ranges::fill(memory_, std::byte{0xff});
@@ -44,8 +43,21 @@ SharedMemory::SiteNumber SharedMemory::number_of(Site site) {
     return found->second;
 }
 
-std::span<SharedMemory::Reader> SharedMemory::readers_of(std::uint32_t address) {
-    return std::span(readers_).subspan(address / piece_bytes * warps_, warps_);
+std::uint8_t SharedMemory::words_of_piece(std::uint32_t piece, std::uint32_t address,
+                                          std::uint32_t bytes) {
+    const std::uint32_t first = address > piece ? (address - piece) / word_bytes : 0;
+    const std::uint32_t end =
+        std::min(piece_bytes / word_bytes, (address + bytes - piece + word_bytes - 1) / word_bytes);
+    return static_cast<std::uint8_t>((1U << end) - (1U << first));
+}
+
+void SharedMemory::forget_reads(std::uint32_t address, std::uint32_t bytes) {
+    for (std::uint32_t piece = address / piece_bytes * piece_bytes; piece < address + bytes;
+         piece += piece_bytes) {
+        const std::uint8_t words = words_of_piece(piece, address, bytes);
+        std::erase_if(readers_[piece / piece_bytes],
+                      [&](const Reader& reader) { return (reader.words & ~words) == 0; });
+    }
 }
 
 std::string SharedMemory::writer_of(const Word& word) const {
@@ -74,6 +86,13 @@ void SharedMemory::require_exclusive(int thread, std::uint32_t first_word, std::
                                      const char* what, Site site) {
     for (std::uint32_t index = first_word; index <= last_word; ++index) {
         const Word& word = words_[index];
+        if (word.barrier) {
+            fault(FaultKind::barrier_misuse,
+                  fmt::format("{}: {} of thread {} to shared address {:#x}, where the mbarrier "
+                              "initialised at {} lies",
+                              to_string(site), what, thread, index * word_bytes,
+                              to_string(sites_[word.site])));
+        }
         if (word.copy_in_flight) {
             fault(
                 FaultKind::copy_in_flight,
@@ -91,17 +110,25 @@ void SharedMemory::require_exclusive(int thread, std::uint32_t first_word, std::
     }
     for (std::uint32_t address = first_word * word_bytes / piece_bytes * piece_bytes;
          address <= last_word * word_bytes; address += piece_bytes) {
-        for (Reader& reader : readers_of(address)) {
-            if (reader.count == 0) {
+        const std::uint8_t words = words_of_piece(
+            address, std::max(address, first_word * word_bytes),
+            (last_word + 1) * word_bytes - std::max(address, first_word * word_bytes));
+        for (const Reader& reader : readers_[address / piece_bytes]) {
+            if ((reader.words & words) == 0 || order_.knows(thread, reader.event)) {
                 continue;
             }
-            if (!order_.knows(thread, {reader.thread, reader.count})) {
-                fault(FaultKind::data_race,
-                      fmt::format("{}: {} of thread {} to shared address {:#x}, which thread {} "
-                                  "reads at {}: no barrier orders the two",
-                                  to_string(site), what, thread, address, reader.thread,
+            if (reader.event.component >= order_.threads()) {
+                fault(FaultKind::source_overwritten,
+                      fmt::format("{}: {} of thread {} to shared address {:#x}, which the wgmma at "
+                                  "{} could still read",
+                                  to_string(site), what, thread, address,
                                   to_string(sites_[reader.site])));
             }
+            fault(FaultKind::data_race,
+                  fmt::format("{}: {} of thread {} to shared address {:#x}, which thread {} "
+                              "reads at {}: no barrier orders the two",
+                              to_string(site), what, thread, address, reader.event.component,
+                              to_string(sites_[reader.site])));
         }
     }
 }
@@ -115,24 +142,30 @@ void SharedMemory::write(int thread, std::uint32_t address, std::uint32_t bytes,
     const SiteNumber number = number_of(site);
     for (std::uint32_t index = first; index <= last; ++index) {
         Word& word = words_[index];
-        word.written = order_.now(thread);
+        const HappensBefore::Event now = order_.now(thread);
+        const bool listed = word.unfenced && word.written.component == now.component;
+        word.written = now;
         word.site = number;
         word.initialised = true;
         word.unfenced = true;
         ++word.version;
-        unfenced_[static_cast<std::size_t>(thread)].push_back(index);
-    }
-    // Reads of the other words of a 16-byte piece stay to be checked.
-    if (address % piece_bytes == 0 && bytes % piece_bytes == 0) {
-        for (std::uint32_t piece = address; piece < address + bytes; piece += piece_bytes) {
-            std::ranges::fill(readers_of(piece), Reader{});
+        if (!listed) {
+            unfenced_[static_cast<std::size_t>(thread)].push_back(index);
         }
     }
+    forget_reads(address, bytes);
 }
 
 const SharedMemory::Word& SharedMemory::require_readable(int thread, std::uint32_t index,
                                                          const char* what, Site site) const {
     const Word& word = words_[index];
+    if (word.barrier) {
+        fault(FaultKind::barrier_misuse,
+              fmt::format("{}: {} of thread {} from shared address {:#x}, where the mbarrier "
+                          "initialised at {} lies",
+                          to_string(site), what, thread, index * word_bytes,
+                          to_string(sites_[word.site])));
+    }
     if (word.copy_in_flight) {
         fault(FaultKind::copy_in_flight,
               fmt::format("{}: {} of thread {} from shared address {:#x}, into which a copy asked "
@@ -167,12 +200,33 @@ void SharedMemory::read(int thread, std::uint32_t address, std::uint32_t bytes,
 }
 
 void SharedMemory::note_read(int thread, std::uint32_t address, std::uint32_t bytes, Site site) {
-    const Reader reader{order_.now(thread).count, static_cast<std::uint16_t>(thread),
-                        number_of(site)};
-    const std::size_t warp = static_cast<std::size_t>(thread) / 32;
+    const SiteNumber number = number_of(site);
     for (std::uint32_t piece = address / piece_bytes * piece_bytes; piece < address + bytes;
          piece += piece_bytes) {
-        readers_of(piece)[warp] = reader;
+        const std::uint8_t words = words_of_piece(piece, address, bytes);
+        auto& readers = readers_[piece / piece_bytes];
+        // Whoever knows of this read knows of those that it comes after.
+        std::erase_if(readers, [&](const Reader& reader) {
+            return (reader.words & ~words) == 0 && order_.knows(thread, reader.event);
+        });
+        readers.push_back({order_.now(thread), number, words});
+    }
+}
+
+void SharedMemory::note_asynchronous_read(HappensBefore::Event end, std::uint32_t address,
+                                          Site site) {
+    auto& readers = readers_[address / piece_bytes];
+    // Products of a warpgroup end in order.
+    std::erase_if(readers, [&](const Reader& reader) {
+        return reader.event.component == end.component && reader.words == 0xf;
+    });
+    readers.push_back({end, number_of(site), 0xf});
+}
+
+void SharedMemory::reserve(std::uint32_t address, std::uint32_t bytes) {
+    for (std::uint32_t index = address / word_bytes; index < (address + bytes) / word_bytes;
+         ++index) {
+        words_[index].barrier = true;
     }
 }
 
@@ -197,13 +251,20 @@ void SharedMemory::begin_copy(int thread, std::uint32_t address, std::uint32_t b
     const SiteNumber number = number_of(site);
     for (std::uint32_t index = first; index <= last; ++index) {
         Word& word = words_[index];
+        if (word.unfenced ||
+            (word.fenced != 0 && !order_.knows(thread, {word.written.component, word.fenced}))) {
+            fault(
+                FaultKind::missing_proxy_fence,
+                fmt::format("{}: the copy asked for by thread {} overwrites shared address {:#x}, "
+                            "which {} wrote with no fence.proxy.async between the write and the "
+                            "barrier: the write may come after the copy",
+                            to_string(site), thread, index * word_bytes, writer_of(word)));
+        }
         word.copy_in_flight = true;
         word.site = number;
         ++word.version;
     }
-    for (std::uint32_t piece = address; piece < address + bytes; piece += piece_bytes) {
-        std::ranges::fill(readers_of(piece), Reader{});
-    }
+    forget_reads(address, bytes);
 }
 
 void SharedMemory::finish_copy(std::uint32_t address, std::uint32_t bytes,
@@ -234,6 +295,8 @@ void SharedMemory::finish_thread_copy(int thread, std::uint32_t address, std::ui
         Word& word = words_[index];
         word.copy_in_flight = false;
         word.written = order_.now(thread);
+        // A fence before the copy had ended did not cover it.
+        word.unfenced = true;
         unfenced_[static_cast<std::size_t>(thread)].push_back(index);
     }
 }

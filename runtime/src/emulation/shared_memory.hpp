@@ -36,6 +36,9 @@ class SharedMemory {
     void read(int thread, std::uint32_t address, std::uint32_t bytes, std::uint32_t alignment,
               Site site);
 
+    /// The range belongs to an mbarrier from now on.
+    void reserve(std::uint32_t address, std::uint32_t bytes);
+
     /// The thread's ordinary writes become visible to the asynchronous proxy.
     void fence(int thread);
 
@@ -60,6 +63,8 @@ class SharedMemory {
                            const std::string& reader) const;
     /// The range counts as read by the thread now.
     void note_read(int thread, std::uint32_t address, std::uint32_t bytes, Site site);
+    /// The same for a reader that is no thread: whoever knows of `end` may overwrite the range.
+    void note_asynchronous_read(HappensBefore::Event end, std::uint32_t address, Site site);
 
     /// Throws unless the range lies within the block's shared memory and is aligned.
     void require_range(std::uint32_t address, std::uint32_t bytes, std::uint32_t alignment,
@@ -78,18 +83,23 @@ class SharedMemory {
         bool initialised = false;
         bool copy_in_flight = false;
         bool unfenced = false;
+        /// Part of an mbarrier, which is opaque.
+        bool barrier = false;
     };
-    /// The last read of a 16-byte piece by a warp.
+    /// A read of words of a 16-byte piece that no later read or write is known to come after.
     struct Reader {
-        std::uint32_t count = 0;
-        std::uint16_t thread = 0;
+        HappensBefore::Event event;
         SiteNumber site = 0;
+        /// Bits of the words of the piece.
+        std::uint8_t words = 0;
     };
     static constexpr std::uint32_t word_bytes = 4;
     static constexpr std::uint32_t piece_bytes = 16;
 
     SiteNumber number_of(Site site);
-    std::span<Reader> readers_of(std::uint32_t address);
+    static std::uint8_t words_of_piece(std::uint32_t piece, std::uint32_t address,
+                                       std::uint32_t bytes);
+    void forget_reads(std::uint32_t address, std::uint32_t bytes);
     std::string writer_of(const Word& word) const;
     /// A write by the thread, or one that it asked for, must come after every earlier access.
     void require_exclusive(int thread, std::uint32_t first_word, std::uint32_t last_word,
@@ -99,8 +109,7 @@ class SharedMemory {
     std::span<std::byte> memory_;
     HappensBefore& order_;
     std::vector<Word> words_;
-    std::size_t warps_;
-    std::vector<Reader> readers_;  // [piece][warp]
+    std::vector<std::vector<Reader>> readers_;  // by piece
     /// Words that each thread has written since its last fence.
     std::vector<std::vector<std::uint32_t>> unfenced_;
     std::vector<Site> sites_;

@@ -88,9 +88,10 @@ struct Machine {
     void (*mbarrier_initialisation_fence)(Site site);
     void (*mbarrier_arrive)(unsigned barrier, Site site);
     void (*mbarrier_arrive_expect_bytes)(unsigned barrier, int bytes, Site site);
-    /// Waits as long as it takes; `try_wait` of the hardware may also give up, which costs only
-    /// another turn of the caller's loop.
+    /// Waits as long as it takes.
     void (*mbarrier_wait)(unsigned barrier, int parity, Site site);
+    /// False where nothing else could go on either: then the kernel may do something else.
+    bool (*mbarrier_try_wait)(unsigned barrier, int parity, Site site);
 
     // Shared memory.
     void (*proxy_fence)(Proxies proxies, Site site);

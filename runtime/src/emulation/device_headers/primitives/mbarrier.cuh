@@ -28,11 +28,9 @@ inline void mbarrier_wait(uint32_t barrier, int parity,
     emulation::machine->mbarrier_wait(barrier, parity, site);
 }
 
-/// Never gives up: hardware may, and then the caller asks again.
 inline bool mbarrier_try_wait(uint32_t barrier, int parity,
                               emulation::Site site = emulation::Site::here()) {
-    emulation::machine->mbarrier_wait(barrier, parity, site);
-    return true;
+    return emulation::machine->mbarrier_try_wait(barrier, parity, site);
 }
 
 }  // namespace backlight::kernel
