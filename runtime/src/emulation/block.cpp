@@ -95,6 +95,7 @@ FaultFound Block::with_repeated_wait(FaultFound fault, const Thread& thread) {
                 return {FaultKind::wrong_parity,
                         fmt::format("{}. What followed: {}", thread.repeated_wait, fault.message)};
             }
+            fault.message += thread.first_phase_wait;
             return fault;
         default:
             return fault;

@@ -168,6 +168,9 @@ class Block {
         int awaited_registers = 0;
         /// Where the last mbarrier wait passed for a phase seen before; empty: it did not.
         std::string repeated_wait;
+        /// The same for a wait that passed because no phase had completed yet, as a producer's
+        /// first wait does: told beside a fault.
+        std::string first_phase_wait;
         /// It waits for an mbarrier by mbarrier.try_wait, and may be told that it waits in vain.
         bool may_give_up = false;
         bool gave_up = false;

@@ -202,6 +202,13 @@ bool Block::mbarrier_wait_or_give_up(std::uint32_t address, int parity, Site sit
     }
     Thread& passed = running();
     passed.repeated_wait.clear();
+    passed.first_phase_wait.clear();
+    if (barrier.phase() == 0) {
+        passed.first_phase_wait = fmt::format(
+            "; its last wait, at {}, passed at once: parity {} of an mbarrier that is in "
+            "its first phase",
+            to_string(site), parity);
+    }
     if (barrier.pass(running_index())) {
         passed.repeated_wait = fmt::format(
             "{}: thread {} waits for parity {} of the mbarrier initialised at {} and passes at "
