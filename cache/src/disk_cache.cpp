@@ -156,6 +156,15 @@ void DiskCache::store_checked(const Key& key, const std::string& bytes,
 }
 
 KeyLock DiskCache::lock(const Key& key, std::chrono::milliseconds timeout) noexcept {
+    return acquire_lock(key, timeout, true);
+}
+
+KeyLock DiskCache::try_lock(const Key& key) noexcept {
+    return acquire_lock(key, std::chrono::milliseconds(0), false);
+}
+
+KeyLock DiskCache::acquire_lock(const Key& key, std::chrono::milliseconds timeout,
+                                bool told) noexcept {
     try {
         if (options_.read_only || standing() == Standing::refused) {
             return {};
@@ -163,7 +172,7 @@ KeyLock DiskCache::lock(const Key& key, std::chrono::milliseconds timeout) noexc
         const std::filesystem::path path = place_of(options_.directory, key.digest(), lock_suffix);
         make_directories(path.parent_path(), options_.readable_by_others);
         KeyLock lock = KeyLock::acquire(path, timeout);
-        if (lock.state() == KeyLock::State::timed_out) {
+        if (told && lock.state() == KeyLock::State::timed_out) {
             ++lock_timeouts_;
             warnings_->tell_once(
                 {"another process has held ", path.native(), " for too long: going on without it"});

@@ -71,6 +71,10 @@ KeyLock LayeredCache::lock(const Key& key, std::chrono::milliseconds timeout) no
     return writable_ != nullptr ? writable_->lock(key, timeout) : KeyLock();
 }
 
+KeyLock LayeredCache::try_lock(const Key& key) noexcept {
+    return writable_ != nullptr ? writable_->try_lock(key) : KeyLock();
+}
+
 void LayeredCache::reject(const Key& key, std::size_t layer) noexcept {
     if (writable_ != nullptr && layer + 1 == layers_.size()) {
         writable_->reject(key);

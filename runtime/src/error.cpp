@@ -22,12 +22,16 @@ const char* to_string(ErrorCode code) noexcept {
             return "device_not_found";
         case ErrorCode::unsupported_device:
             return "unsupported_device";
+        case ErrorCode::capture_active:
+            return "capture_active";
         case ErrorCode::nvrtc_not_found:
             return "nvrtc_not_found";
         case ErrorCode::nvrtc_too_old:
             return "nvrtc_too_old";
         case ErrorCode::compile_failed:
             return "compile_failed";
+        case ErrorCode::compile_forbidden:
+            return "compile_forbidden";
         case ErrorCode::file_error:
             return "file_error";
         case ErrorCode::kernel_fault:

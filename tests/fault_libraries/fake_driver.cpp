@@ -67,7 +67,7 @@ struct State {
     std::mutex mutex;
     int devices = 1;
     std::array<ComputeCapability, most_devices> capabilities{};
-    bool context = false;
+    bool capturing = false;
     bool recording = true;
     std::vector<Failure> failures;
     std::vector<Launch> launches;
@@ -79,6 +79,9 @@ struct State {
     std::set<FakeLibrary*> libraries;
     std::set<const FakeKernel*> kernels;
 };
+
+/// As the driver has it, a thread's own.
+thread_local bool has_context = false;
 
 State& state() {
     // Never destroyed: plans in static objects may unload after this library's own destructors.
@@ -149,6 +152,10 @@ constexpr std::array error_texts = {
     ErrorText{CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     ErrorText{CUDA_ERROR_NO_BINARY_FOR_GPU, "CUDA_ERROR_NO_BINARY_FOR_GPU",
               "no kernel image is available for execution on the device"},
+    ErrorText{CUDA_ERROR_INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE",
+              "device kernel image is invalid"},
+    ErrorText{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+              "operation not permitted when stream is capturing"},
     ErrorText{CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
               "system has unsupported display driver / cuda driver combination"},
 };
@@ -171,7 +178,8 @@ BACKLIGHT_EXPORT void fake_reset() {
     const Lock lock(s.mutex);
     s.devices = 1;
     s.capabilities.fill({});
-    s.context = false;
+    has_context = false;
+    s.capturing = false;
     s.recording = true;
     s.failures.clear();
     s.launches.clear();
@@ -198,8 +206,12 @@ BACKLIGHT_EXPORT void fake_set_compute_capability_of(int device, int major, int 
 }
 
 BACKLIGHT_EXPORT void fake_set_current_context(bool present) {
+    has_context = present;
+}
+
+BACKLIGHT_EXPORT void fake_set_capturing(bool on) {
     const Lock lock(state().mutex);
-    state().context = present;
+    state().capturing = on;
 }
 
 BACKLIGHT_EXPORT void fake_fail_after(const char* symbol, int calls, CUresult result) {
@@ -346,13 +358,13 @@ BACKLIGHT_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice) {
 
 BACKLIGHT_EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
     const Lock lock(state().mutex);
-    *context = state().context ? some_handle<CUcontext>() : nullptr;
+    *context = has_context ? some_handle<CUcontext>() : nullptr;
     return outcome_locked("cuCtxGetCurrent");
 }
 
 BACKLIGHT_EXPORT CUresult cuCtxSetCurrent(CUcontext context) {
     const Lock lock(state().mutex);
-    state().context = context != nullptr;
+    has_context = context != nullptr;
     return outcome_locked("cuCtxSetCurrent");
 }
 
@@ -564,6 +576,15 @@ BACKLIGHT_EXPORT CUresult cuStreamDestroy_v2(CUstream) {
 }
 BACKLIGHT_EXPORT CUresult cuStreamSynchronize(CUstream) {
     return outcome("cuStreamSynchronize");
+}
+BACKLIGHT_EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+    const Lock lock(state().mutex);
+    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!has_context) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    return state().capturing && stream == CU_STREAM_LEGACY ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+                                                           : outcome_locked("cuStreamIsCapturing");
 }
 BACKLIGHT_EXPORT CUresult cuStreamBeginCapture_v2(CUstream, CUstreamCaptureMode) {
     return outcome("cuStreamBeginCapture_v2");

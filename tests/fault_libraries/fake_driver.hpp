@@ -74,8 +74,10 @@ struct AttributeSetting {
     /* Of all devices, and of one. */                                                          \
     X(fake_set_compute_capability, void, (int major, int minor))                               \
     X(fake_set_compute_capability_of, void, (int device, int major, int minor))                \
-    /* Whether the calling code finds a current context. */                                    \
+    /* Whether the calling thread finds a current context. */                                  \
     X(fake_set_current_context, void, (bool present))                                          \
+    /* Whether a stream that synchronises with the legacy stream is being captured. */         \
+    X(fake_set_capturing, void, (bool on))                                                     \
     /* The next call of the exported symbol, or the one after `calls` more, fails. */          \
     X(fake_fail_next, void, (const char* symbol, CUresult result))                             \
     X(fake_fail_after, void, (const char* symbol, int calls, CUresult result))                 \

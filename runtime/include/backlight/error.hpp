@@ -25,12 +25,17 @@ enum class ErrorCode : int {
     device_not_found = 12,
     /// The device lacks what the kernels need (TMA: compute capability 9.0 or newer).
     unsupported_device = 13,
+    /// Kernels would have to be compiled or loaded while a stream is being captured: `prepare` the
+    /// problem before the capture begins.
+    capture_active = 14,
     /// NVRTC could not be opened, or lacks a function we need.
     nvrtc_not_found = 20,
     /// NVRTC is older than the oldest supported version, or cannot compile for the target.
     nvrtc_too_old = 21,
     /// NVRTC refused the source; the message carries its path, version, options and whole log.
     compile_failed = 22,
+    /// No layer of the cache has the kernel, and the policy forbids to compile it.
+    compile_forbidden = 23,
     /// A file could not be read or written, or is not what it should be.
     file_error = 30,
     /// The emulated device caught a kernel at something that hardware would not forgive.

@@ -4,7 +4,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "attention/kernels.hpp"
 #include "compiler/kernel_store.hpp"
@@ -24,8 +26,10 @@ class KernelLoader {
         compiler::KernelLookup compiled;
     };
 
-    /// A kernel out of the cache that the device refuses is compiled anew, once.
-    Loaded load(const KernelPlan& plan);
+    /// All of them, ready in the calling thread's context, in that order; what must be compiled is
+    /// compiled at the same time. A kernel out of the cache that the device refuses is replaced.
+    /// Throws `capture_active` where any must be compiled or loaded and that cannot be now.
+    std::vector<Loaded> load(std::span<const KernelPlan> plans);
 
     device::Device& device() noexcept { return *device_; }
     const device::Device& device() const noexcept { return *device_; }
@@ -34,6 +38,8 @@ class KernelLoader {
     const compiler::KernelStore& store() const noexcept { return store_; }
 
   private:
+    void require_loaded(std::span<const KernelPlan> plans);
+    Loaded load(const KernelPlan& plan, compiler::KernelLookup lookup);
     std::shared_ptr<const device::Kernel> load_compiled(
         const KernelPlan& plan, const std::shared_ptr<const compiler::CompiledKernel>& compiled);
 

@@ -18,10 +18,16 @@ ChainPlan::ChainPlan(const AttentionProblem& problem, const TileConfig& config,
       counters_(std::move(counters)) {
     const auto chain = backward_chain(problem_, config_, device_->properties().target);
     const std::array<LoadedKernel*, 3> places = {&delta_, &main_, &convert_};
+    const std::vector<KernelLoader::Loaded> loaded = loader.load(chain);
     for (std::size_t i = 0; i < chain.size(); ++i) {
-        const KernelLoader::Loaded loaded = loader.load(chain[i]);
-        *places[i] = {loaded.kernel, chain[i].shape};
-        resources_.push_back(kernel_resources(chain[i], loaded.compiled));
+        *places[i] = {loaded[i].kernel, chain[i].shape};
+        resources_.push_back(kernel_resources(chain[i], loaded[i].compiled));
+    }
+}
+
+void ChainPlan::prepare() const {
+    for (const LoadedKernel* loaded : {&delta_, &main_, &convert_}) {
+        loaded->kernel->prepare();
     }
 }
 

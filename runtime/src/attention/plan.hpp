@@ -31,6 +31,8 @@ class ChainPlan final : public BackwardPlan {
     const TileConfig& config() const noexcept override { return config_; }
     std::size_t workspace_bytes() const noexcept override { return layout_.bytes; }
     const std::vector<KernelResources>& resources() const noexcept override { return resources_; }
+    /// Makes the kernels' code ready in the calling thread's current context.
+    void prepare() const;
     void run(const BackwardTensors& tensors, void* workspace, std::size_t workspace_bytes,
              Stream stream) const override;
 

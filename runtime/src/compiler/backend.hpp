@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,9 +27,14 @@ struct KernelRequest {
 struct CompiledKernel {
     std::vector<std::byte> cubin;
     ResourceUsage resources;
+    /// Zero for one out of the cache.
     double compile_milliseconds = 0;
-    /// Read from the disk cache, not compiled by this process.
-    bool from_disk = false;
+    /// Where one out of the cache came from: the layer, and the key's text.
+    struct Origin {
+        std::size_t layer = 0;
+        std::string key = {};
+    };
+    std::optional<Origin> origin = {};
 };
 
 /// What makes a kernel of a request: NVRTC for a GPU, another compiler for another device. Safe to
@@ -39,6 +45,9 @@ class Backend {
 
     /// Name, version and build: part of what a cached kernel is found by.
     virtual std::string version() = 0;
+    /// What `version` gave last time, where it is told without the cost of opening the compiler and
+    /// is most likely to be right: good enough to look for a kernel, not to store one.
+    virtual std::optional<std::string> likely_version() { return std::nullopt; }
     /// The options that decide what is compiled, as they are passed; part of the key too.
     virtual std::vector<std::string> options(const device::Target& target) const = 0;
     /// A digest of every text that a request is compiled from, but for the specialisation.

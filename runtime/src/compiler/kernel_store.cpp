@@ -3,166 +3,379 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdint>
-#include <nlohmann/json.hpp>
-#include <optional>
+#include <thread>
 #include <utility>
 
 #include "backlight/error.hpp"
+#include "compiler/cached_kernel.hpp"
+#include "compiler/nearest_entry.hpp"
+#include "compiler/version_order.hpp"
 #include "logging.hpp"
 
 namespace backlight::compiler {
 
 namespace {
 
-// What the cache keeps beside a cubin.
-constexpr const char* registers_field = "registers";
-constexpr const char* stack_field = "stack_bytes";
-constexpr const char* spill_store_field = "spill_store_bytes";
-constexpr const char* spill_load_field = "spill_load_bytes";
-constexpr const char* static_shared_field = "static_shared_bytes";
-constexpr const char* compile_field = "compile_milliseconds";
+constexpr const char* compiler_field = "compiler";
 
-cache::Entry to_entry(const CompiledKernel& kernel) {
-    const nlohmann::json metadata = {
-        {registers_field, kernel.resources.registers},
-        {stack_field, kernel.resources.stack_bytes},
-        {spill_store_field, kernel.resources.spill_store_bytes},
-        {spill_load_field, kernel.resources.spill_load_bytes},
-        {static_shared_field, kernel.resources.static_shared_bytes},
-        {compile_field, kernel.compile_milliseconds},
-    };
-    return {.metadata = metadata.dump(), .payload = kernel.cubin};
-}
-
-/// A count out of an entry's metadata; nothing unless it is a whole number that a kernel may have.
-std::optional<int> count_in(const nlohmann::json& metadata, const char* field, int largest) {
-    const auto found = metadata.find(field);
-    if (found == metadata.end() || !found->is_number_integer()) {
-        return std::nullopt;
-    }
-    const auto value = found->get<std::int64_t>();
-    return value >= 0 && value <= largest ? std::optional<int>(static_cast<int>(value))
-                                          : std::nullopt;
-}
-
-/// Null where the entry does not hold what `to_entry` writes: it is a miss then, and replaced.
-std::shared_ptr<const CompiledKernel> from_entry(cache::Entry entry) {
-    constexpr int most_registers = 255;
-    constexpr int most_bytes = 1 << 30;
-    const nlohmann::json metadata = nlohmann::json::parse(entry.metadata, nullptr, false);
-    if (!metadata.is_object() || entry.payload.empty()) {
-        return nullptr;
-    }
-    const auto registers = count_in(metadata, registers_field, most_registers);
-    const auto stack = count_in(metadata, stack_field, most_bytes);
-    const auto spill_store = count_in(metadata, spill_store_field, most_bytes);
-    const auto spill_load = count_in(metadata, spill_load_field, most_bytes);
-    const auto static_shared = count_in(metadata, static_shared_field, most_bytes);
-    const auto compile = metadata.find(compile_field);
-    if (!registers || !stack || !spill_store || !spill_load || !static_shared ||
-        compile == metadata.end() || !compile->is_number()) {
-        return nullptr;
-    }
-    auto kernel = std::make_shared<CompiledKernel>();
-    kernel->cubin = std::move(entry.payload);
-    kernel->resources = {.registers = *registers,
-                         .stack_bytes = *stack,
-                         .spill_store_bytes = *spill_store,
-                         .spill_load_bytes = *spill_load,
-                         .static_shared_bytes = *static_shared};
-    kernel->compile_milliseconds = compile->get<double>();
-    kernel->from_disk = true;
-    return kernel;
-}
-
-}  // namespace
-
-KernelStore::KernelStore(KernelStoreOptions options)
-    : nvrtc_(std::make_shared<NvrtcBackend>(std::move(options.nvrtc_path))),
-      backend_(options.backend != nullptr ? std::move(options.backend) : nvrtc_) {
-    if (!options.cache_directory.empty()) {
-        disk_.emplace(std::move(options.cache_directory),
-                      [](std::string_view text) { logger().warn("{}", text); });
-    }
-}
-
-cache::Key KernelStore::key_of(const KernelRequest& request) {
+/// With the compiler's version, or without that field.
+cache::Key make_key(const KernelRequest& request, const Backend& backend,
+                    const std::string* compiler_version) {
     cache::Key key;
     key.add("source", request.source)
         .add("entry", request.entry)
-        .add("source digest", backend_->source_digest(request))
-        .add("compiler", backend_->version())
-        .add("target", request.target.name)
-        .add("options", fmt::format("{}", fmt::join(backend_->options(request.target), "\n")))
+        .add("source digest", backend.source_digest(request));
+    if (compiler_version != nullptr) {
+        key.add(compiler_field, *compiler_version);
+    }
+    key.add("target", request.target.name)
+        .add("options", fmt::format("{}", fmt::join(backend.options(request.target), "\n")))
         .add("specialisation", request.specialisation);
     return key;
 }
 
-KernelLookup KernelStore::get(const KernelRequest& request) {
-    const cache::Key key = key_of(request);
-    std::promise<std::shared_ptr<const CompiledKernel>> promise;
-    {
-        std::unique_lock lock(kernels_mutex_);
-        if (const auto found = kernels_.find(key.text()); found != kernels_.end()) {
-            const Result result = found->second;
-            lock.unlock();
-            const auto& kernel = result.get();
-            ++memory_hits_;
-            return {kernel, true};
+/// What a request is called in memory: a store has one compiler.
+std::string name_of(const KernelRequest& request, const Backend& backend) {
+    return make_key(request, backend, nullptr).text();
+}
+
+cache::LayeredCacheOptions cache_options(const KernelStoreOptions& options) {
+    cache::LayeredCacheOptions result;
+    for (const CacheLayer& layer : options.cache_layers) {
+        if (layer.path.empty() == layer.pack.empty()) {
+            throw Error(ErrorCode::invalid_argument,
+                        fmt::format("cache_layers: the layer '{}' has {}: it must have one of "
+                                    "path and pack",
+                                    layer.name, layer.path.empty() ? "neither" : "both"));
         }
-        kernels_.emplace(key.text(), promise.get_future().share());
+        cache::ReadOnlyLayer read_only{.path = layer.path, .pack = layer.pack};
+        if (!layer.name.empty()) {
+            read_only.name = layer.name;
+        }
+        result.read_only.push_back(std::move(read_only));
     }
-    try {
-        bool from_disk = false;
-        auto kernel = load_or_compile(request, key, from_disk);
-        promise.set_value(kernel);
-        return {std::move(kernel), from_disk};
-    } catch (...) {
-        // Those who wait get the reason; those who ask later try again.
-        promise.set_exception(std::current_exception());
-        const std::lock_guard lock(kernels_mutex_);
-        kernels_.erase(key.text());
-        throw;
+    result.writable.directory = options.cache_directory;
+    result.writable.byte_limit = options.cache_byte_limit;
+    return result;
+}
+
+int thread_count(int wanted) {
+    if (wanted < 0) {
+        throw Error(
+            ErrorCode::invalid_argument,
+            fmt::format("compile_threads is {}: it must be 0, for one a core, or more", wanted));
+    }
+    return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+/// Beside the directory, whose files are all the cache's own.
+std::filesystem::path memo_file(std::filesystem::path cache_directory) {
+    if (cache_directory.empty()) {
+        return {};
+    }
+    return cache_directory += ".nvrtc.json";
+}
+
+void warn(std::string_view text) {
+    logger().warn("{}", text);
+}
+
+/// One of a limited number of compiles, from when it is free.
+class Slot {
+  public:
+    explicit Slot(std::counting_semaphore<>& slots) : slots_(slots) { slots_.acquire(); }
+    ~Slot() { slots_.release(); }
+    Slot(const Slot&) = delete;
+    Slot& operator=(const Slot&) = delete;
+
+  private:
+    std::counting_semaphore<>& slots_;
+};
+
+}  // namespace
+
+KernelStore::KernelStore(KernelStoreOptions options)
+    : nvrtc_(std::make_shared<NvrtcBackend>(std::move(options.nvrtc_path),
+                                            NvrtcMemo(memo_file(options.cache_directory)))),
+      backend_(options.backend != nullptr ? std::move(options.backend) : nvrtc_),
+      policy_(options.compile_policy),
+      lock_timeout_(options.lock_timeout),
+      cache_(cache_options(options), warn),
+      slots_(thread_count(options.compile_threads)),
+      tasks_(thread_count(options.compile_threads)) {
+    for (const cache::LayerState& state : cache_.states()) {
+        const std::size_t layer = layer_names_.size();
+        const bool named =
+            layer < options.cache_layers.size() && !options.cache_layers[layer].name.empty();
+        layer_names_.push_back(named ? options.cache_layers[layer].name : state.location.string());
+    }
+    versions_.resize(layer_names_.size());
+}
+
+cache::Key KernelStore::key_of(const KernelRequest& request) const {
+    return key_of(request, backend_->version());
+}
+
+cache::Key KernelStore::key_of(const KernelRequest& request,
+                               const std::string& compiler_version) const {
+    return make_key(request, *backend_, &compiler_version);
+}
+
+// --- In memory ----------------------------------------------------------------------------------
+
+KernelStore::Result KernelStore::in_memory(const std::string& name) const {
+    const std::shared_lock lock(kernels_mutex_);
+    const auto found = kernels_.find(name);
+    return found != kernels_.end() ? found->second : nullptr;
+}
+
+KernelStore::Result KernelStore::in_memory(const KernelRequest& request) const {
+    return in_memory(name_of(request, *backend_));
+}
+
+void KernelStore::keep(const std::string& name, Result kernel) {
+    const std::unique_lock lock(kernels_mutex_);
+    kernels_.insert_or_assign(name, std::move(kernel));
+}
+
+KernelLookup KernelStore::get(const KernelRequest& request) {
+    return get(request, name_of(request, *backend_));
+}
+
+KernelLookup KernelStore::get(const KernelRequest& request, const std::string& name) {
+    if (Result kernel = in_memory(name)) {
+        ++memory_hits_;
+        return {std::move(kernel), true};
+    }
+    bool was_in_memory = false;
+    const auto outcome = flights_.run(name, [&] {
+        // A flight may have ended between the look above and this one.
+        Result kernel = in_memory(name);
+        was_in_memory = kernel != nullptr;
+        if (!was_in_memory) {
+            kernel = obtain(request);
+            keep(name, kernel);
+        }
+        return kernel;
+    });
+    const bool shared = !outcome.made || was_in_memory;
+    if (shared) {
+        ++memory_hits_;
+    }
+    return {outcome.result, shared || outcome.result->origin.has_value()};
+}
+
+std::vector<KernelLookup> KernelStore::get_all(std::span<const KernelRequest> requests) {
+    std::vector<KernelLookup> lookups(requests.size());
+    std::vector<std::exception_ptr> failures(requests.size());
+    std::vector<std::string> names;
+    std::vector<std::size_t> missing;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+        names.push_back(name_of(requests[i], *backend_));
+        if (in_memory(names[i]) == nullptr) {
+            missing.push_back(i);
+        } else {
+            lookups[i] = get(requests[i], names[i]);
+        }
+    }
+    tasks_.run_all(missing.size(), [&](std::size_t index) {
+        const std::size_t i = missing[index];
+        try {
+            lookups[i] = get(requests[i], names[i]);
+        } catch (...) {
+            failures[i] = std::current_exception();
+        }
+    });
+    for (const std::exception_ptr& failure : failures) {
+        if (failure != nullptr) {
+            std::rethrow_exception(failure);
+        }
+    }
+    return lookups;
+}
+
+// --- In the cache -------------------------------------------------------------------------------
+
+std::vector<std::string> KernelStore::versions_in(std::size_t layer, bool look_again) const {
+    const std::lock_guard lock(versions_mutex_);
+    std::optional<std::vector<std::string>>& known = versions_[layer];
+    if (!known || look_again) {
+        known.emplace();
+        for (const cache::StoredEntry& entry :
+             cache_.layer(layer).list(cache::Check::heads).entries) {
+            for (cache::KeyField& field : entry.key.fields()) {
+                if (field.name == compiler_field) {
+                    known->push_back(std::move(field.value));
+                }
+            }
+        }
+        std::ranges::sort(*known, is_newer);
+        known->erase(std::ranges::unique(*known).begin(), known->end());
+    }
+    return *known;
+}
+
+std::optional<cache::Key> KernelStore::any_version(const KernelRequest& request) const {
+    // Another process may have stored what the first look at a layer did not see.
+    for (const bool look_again : {false, true}) {
+        for (std::size_t layer = 0; layer < cache_.layer_count(); ++layer) {
+            for (const std::string& version : versions_in(layer, look_again)) {
+                cache::Key key = key_of(request, version);
+                if (cache_.locate(key)) {
+                    return key;
+                }
+            }
+        }
+    }
+    return std::nullopt;
+}
+
+KernelStore::Wanted KernelStore::wanted(const KernelRequest& request) const {
+    std::exception_ptr no_compiler;
+    if (policy_ != CompilePolicy::forbid) {
+        if (const auto likely = backend_->likely_version()) {
+            cache::Key key = key_of(request, *likely);
+            if (cache_.locate(key)) {
+                return {std::move(key)};
+            }
+        }
+        try {
+            return {key_of(request)};
+        } catch (const Error& error) {
+            logger().debug("there is no compiler: {}", error.what());
+            no_compiler = std::current_exception();
+        }
+    }
+    if (std::optional<cache::Key> found = any_version(request)) {
+        return {std::move(*found), no_compiler};
+    }
+    // None has it: the version that the layers know best makes the best comparison.
+    for (std::size_t layer = 0; layer < cache_.layer_count(); ++layer) {
+        if (const auto versions = versions_in(layer, false); !versions.empty()) {
+            return {key_of(request, versions.front()), no_compiler};
+        }
+    }
+    return {key_of(request, ""), no_compiler};
+}
+
+KernelStore::Result KernelStore::usable(std::optional<cache::LayerHit> hit, const cache::Key& key,
+                                        const KernelRequest& request) {
+    if (!hit) {
+        return nullptr;
+    }
+    // One that does not hold what this library writes is a miss, and replaced.
+    std::optional<CompiledKernel> kernel = from_entry(std::move(hit->entry), request.entry);
+    if (!kernel) {
+        return nullptr;
+    }
+    kernel->origin = {hit->layer, key.text()};
+    return std::make_shared<const CompiledKernel>(std::move(*kernel));
+}
+
+KernelStore::Result KernelStore::obtain(const KernelRequest& request) {
+    const Wanted wanted = this->wanted(request);
+    if (Result kernel = usable(cache_.load(wanted.key), wanted.key, request)) {
+        return kernel;
+    }
+    require_compiler(request, wanted);
+    return compile_once(request, key_of(request));
+}
+
+KernelLookup KernelStore::replace(const KernelRequest& request, const Result& refused) {
+    const std::string name = name_of(request, *backend_);
+    // Not the flight of `get`, whose result may be the very kernel that was refused.
+    const auto outcome = flights_.run("replace " + name, [&] {
+        if (Result kernel = in_memory(name); kernel != nullptr && kernel != refused) {
+            return kernel;
+        }
+        Result kernel;
+        if (refused->origin) {
+            const std::size_t layer = refused->origin->layer;
+            if (const auto key = cache::Key::from_text(refused->origin->key)) {
+                cache_.reject(*key, layer);
+                // Where it could not be removed, it is found again, and must not be taken.
+                if (auto hit = cache_.load(*key); hit && hit->layer > layer) {
+                    kernel = usable(std::move(hit), *key, request);
+                }
+            }
+        }
+        if (kernel == nullptr) {
+            const Wanted wanted = this->wanted(request);
+            require_compiler(request, wanted);
+            const Slot slot(slots_);
+            kernel = compile(request, key_of(request));
+        }
+        keep(name, kernel);
+        return kernel;
+    });
+    return {outcome.result, !outcome.made || outcome.result->origin.has_value()};
+}
+
+// --- Compiled -----------------------------------------------------------------------------------
+
+void KernelStore::require_compiler(const KernelRequest& request, const Wanted& wanted) const {
+    if (policy_ == CompilePolicy::forbid) {
+        throw Error(
+            ErrorCode::compile_forbidden,
+            fmt::format("{} for {} is in no layer of the cache, and the compile policy "
+                        "forbids to compile it. Layers looked in: {}. {}",
+                        request.entry, request.target.name, describe_layers(cache_, layer_names_),
+                        describe_nearest(cache_, wanted.key, layer_names_)));
+    }
+    if (wanted.no_compiler != nullptr) {
+        std::rethrow_exception(wanted.no_compiler);
     }
 }
 
-std::shared_ptr<const CompiledKernel> KernelStore::load_or_compile(const KernelRequest& request,
-                                                                   const cache::Key& key,
-                                                                   bool& from_disk) {
-    if (disk_) {
-        if (auto entry = disk_->load(key)) {
-            if (auto kernel = from_entry(std::move(*entry))) {
-                ++disk_hits_;
-                from_disk = true;
-                return kernel;
-            }
-        }
+KernelStore::Result KernelStore::compile_once(const KernelRequest& request, const cache::Key& key) {
+    std::optional<Slot> slot(std::in_place, slots_);
+    if (cache_.writable() == nullptr) {
+        return compile(request, key);
+    }
+    cache::KeyLock lock = cache_.try_lock(key);
+    if (lock.state() == cache::KeyLock::State::timed_out) {
+        // Another process compiles it; meanwhile this one may compile something else.
+        slot.reset();
+        lock = cache_.lock(key, lock_timeout_);
+        slot.emplace(slots_);
+    }
+    if (Result kernel = usable(cache_.load_again(key), key, request)) {
+        return kernel;
     }
     return compile(request, key);
 }
 
-KernelLookup KernelStore::recompile(const KernelRequest& request) {
-    const cache::Key key = key_of(request);
-    auto kernel = compile(request, key);
-    std::promise<std::shared_ptr<const CompiledKernel>> ready;
-    ready.set_value(kernel);
-    const std::lock_guard lock(kernels_mutex_);
-    kernels_.insert_or_assign(key.text(), ready.get_future().share());
-    return {std::move(kernel), false};
-}
-
-std::shared_ptr<const CompiledKernel> KernelStore::compile(const KernelRequest& request,
-                                                           const cache::Key& key) {
-    auto kernel = std::make_shared<CompiledKernel>(backend_->compile(request));
+KernelStore::Result KernelStore::compile(const KernelRequest& request, const cache::Key& key) {
+    if (policy_ == CompilePolicy::warn) {
+        logger().warn("{} for {} is in no layer of the cache and is compiled. {}", request.entry,
+                      request.target.name, describe_nearest(cache_, key, layer_names_));
+    }
+    const auto kernel = std::make_shared<const CompiledKernel>(backend_->compile(request));
     ++compiles_;
+    compile_milliseconds_ += kernel->compile_milliseconds;
     logger().info("compiled {} for {} in {:.0f} ms: {} registers, {} bytes spilled", request.entry,
                   request.target.name, kernel->compile_milliseconds, kernel->resources.registers,
                   kernel->resources.spill_store_bytes);
-    if (disk_) {
-        disk_->store(key, to_entry(*kernel));
-    }
+    cache_.store(key, to_entry(*kernel, request.entry), provenance_of(*kernel));
     return kernel;
+}
+
+RuntimeCounters KernelStore::counters() const {
+    const cache::LayeredCacheCounters counted = cache_.counters();
+    RuntimeCounters counters{.memory_hits = memory_hits_,
+                             .misses = counted.misses,
+                             .compiles = compiles_,
+                             .compile_milliseconds = compile_milliseconds_,
+                             .stores = counted.writable.stores,
+                             .failed_stores = counted.writable.failed_stores,
+                             .evictions = counted.writable.evictions,
+                             .repairs = counted.writable.repairs};
+    for (std::size_t layer = 0; layer < layer_names_.size(); ++layer) {
+        counters.hits_by_layer.push_back({layer_names_[layer], counted.hits_by_layer[layer]});
+    }
+    return counters;
 }
 
 }  // namespace backlight::compiler

@@ -31,8 +31,14 @@ const Nvrtc& NvrtcBackend::nvrtc() {
     if (nvrtc_ == nullptr) {
         nvrtc_ = std::make_unique<const Nvrtc>(path_);
         logger().info("NVRTC {} from {}", nvrtc_->version(), nvrtc_->path());
+        memo_.keep(path_, nvrtc_->path(), nvrtc_->version());
     }
     return *nvrtc_;
+}
+
+std::optional<std::string> NvrtcBackend::likely_version() {
+    const std::lock_guard lock(mutex_);
+    return nvrtc_ != nullptr ? nvrtc_->version() : memo_.recall(path_);
 }
 
 std::vector<std::string> NvrtcBackend::options_for(const device::Target& target) {

@@ -2,11 +2,13 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "compiler/backend.hpp"
 #include "compiler/nvrtc.hpp"
+#include "compiler/nvrtc_memo.hpp"
 
 namespace backlight::compiler {
 
@@ -14,7 +16,8 @@ namespace backlight::compiler {
 class NvrtcBackend final : public Backend {
   public:
     /// Opens nothing yet.
-    explicit NvrtcBackend(std::string path) : path_(std::move(path)) {}
+    explicit NvrtcBackend(std::string path, NvrtcMemo memo = NvrtcMemo({}))
+        : path_(std::move(path)), memo_(std::move(memo)) {}
 
     /// NVRTC, opened at the first call; a failure to open it is not kept.
     const Nvrtc& nvrtc();
@@ -22,6 +25,7 @@ class NvrtcBackend final : public Backend {
     static std::vector<std::string> options_for(const device::Target& target);
 
     std::string version() override { return nvrtc().version(); }
+    std::optional<std::string> likely_version() override;
     std::vector<std::string> options(const device::Target& target) const override {
         return options_for(target);
     }
@@ -33,6 +37,7 @@ class NvrtcBackend final : public Backend {
 
   private:
     std::string path_;
+    NvrtcMemo memo_;
     std::mutex mutex_;
     std::unique_ptr<const Nvrtc> nvrtc_;
 };

@@ -38,14 +38,42 @@ std::vector<CUdevice> devices_of_target(const DriverApi& driver, const Target& t
     return devices;
 }
 
+/// Throws what a failure to load or to make ready tells of its cause.
+void check_loading(const DriverApi& driver, CUresult result, std::string_view call) {
+    switch (result) {
+        case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+        case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+        case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
+        case CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD:
+            throw Error(ErrorCode::capture_active,
+                        fmt::format("{}: {}. A stream is being captured, and nothing can be loaded "
+                                    "then: prepare the problem before the capture begins",
+                                    call, driver.describe(result)));
+        // An empty or damaged file, one for another card, one that lacks the kernel.
+        case CUDA_ERROR_INVALID_VALUE:
+        case CUDA_ERROR_INVALID_IMAGE:
+        case CUDA_ERROR_NO_BINARY_FOR_GPU:
+        case CUDA_ERROR_INVALID_PTX:
+        case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+        case CUDA_ERROR_INVALID_SOURCE:
+        case CUDA_ERROR_SHARED_OBJECT_INIT_FAILED:
+        case CUDA_ERROR_NOT_FOUND:
+            throw CubinRefused(ErrorCode::driver_failed,
+                               fmt::format("{}: {}", call, driver.describe(result)));
+        default:
+            driver.check(result, call);
+    }
+}
+
 /// Owns a CUlibrary. Unloading tolerates a driver that has already shut down at process exit.
 class Library {
   public:
     Library(std::shared_ptr<const DriverApi> driver, std::span<const std::byte> cubin)
         : driver_(std::move(driver)) {
-        driver_->check(driver_->cuLibraryLoadData(&handle_, cubin.data(), nullptr, nullptr, 0,
-                                                  nullptr, nullptr, 0),
-                       "load a cubin (cuLibraryLoadData)");
+        check_loading(*driver_,
+                      driver_->cuLibraryLoadData(&handle_, cubin.data(), nullptr, nullptr, 0,
+                                                 nullptr, nullptr, 0),
+                      "load a cubin (cuLibraryLoadData)");
     }
     ~Library() {
         // Logging here could come after the logger's own end; a failure loses nothing but memory.
@@ -72,9 +100,9 @@ class CudaKernel final : public Kernel {
     CudaKernel(std::shared_ptr<const DriverApi> driver, std::span<const std::byte> cubin,
                const char* entry)
         : library_(std::move(driver), cubin), entry_(entry) {
-        library_.driver().check(
-            library_.driver().cuLibraryGetKernel(&kernel_, library_.handle(), entry),
-            fmt::format("find the kernel {} in its cubin", entry));
+        check_loading(library_.driver(),
+                      library_.driver().cuLibraryGetKernel(&kernel_, library_.handle(), entry),
+                      fmt::format("find the kernel {} in its cubin", entry));
     }
 
     CUkernel handle() const noexcept { return kernel_; }
@@ -87,12 +115,13 @@ class CudaKernel final : public Kernel {
             return;
         }
         CUfunction function = nullptr;
-        driver.check(driver.cuKernelGetFunction(&function, kernel_),
-                     fmt::format("load {} into the current context", entry_));
+        check_loading(driver, driver.cuKernelGetFunction(&function, kernel_),
+                      fmt::format("load {} into the current context", entry_));
         // Reading an attribute makes the driver load the code that it would else load at launch.
         int registers = 0;
-        driver.check(driver.cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function),
-                     fmt::format("read the registers of {}", entry_));
+        check_loading(driver,
+                      driver.cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function),
+                      fmt::format("read the registers of {}", entry_));
         logger().debug("{} is ready in the current context, {} registers", entry_, registers);
     }
 
@@ -135,6 +164,26 @@ class CudaKernel final : public Kernel {
     CUkernel kernel_ = nullptr;
 };
 
+/// A CUevent with timing, in the calling thread's current context.
+class Event {
+  public:
+    explicit Event(const DriverApi& driver) : driver_(driver) {
+        driver_.check(driver_.cuEventCreate(&handle_, CU_EVENT_DEFAULT), "create an event");
+    }
+    ~Event() { driver_.cuEventDestroy(handle_); }
+    Event(const Event&) = delete;
+    Event& operator=(const Event&) = delete;
+
+    void record(Stream stream) const {
+        driver_.check(driver_.cuEventRecord(handle_, stream), "record an event");
+    }
+    CUevent handle() const noexcept { return handle_; }
+
+  private:
+    const DriverApi& driver_;
+    CUevent handle_ = nullptr;
+};
+
 }  // namespace
 
 CudaDevice::CudaDevice(std::shared_ptr<const DriverApi> driver, int ordinal)
@@ -172,13 +221,36 @@ std::shared_ptr<const Kernel> CudaDevice::load(std::span<const std::byte> cubin,
     auto kernel = std::make_shared<CudaKernel>(driver_, cubin, entry);
     // Attributes of a CUkernel are kept per device: set them wherever a stream may lead.
     for (const CUdevice device : devices_of_target(*driver_, properties_.target)) {
-        driver_->check(
+        check_loading(
+            *driver_,
             driver_->cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                           static_cast<int>(dynamic_shared_bytes), kernel->handle(),
                                           device),
             fmt::format("reserve {} bytes of shared memory for {}", dynamic_shared_bytes, entry));
     }
     return kernel;
+}
+
+bool CudaDevice::capture_active() const {
+    if (current_context() == nullptr) {
+        return false;
+    }
+    // The legacy stream cannot be captured itself; asked for it, the driver tells of captures in
+    // all streams that synchronise with it.
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return driver_->cuStreamIsCapturing(CU_STREAM_LEGACY, &status) ==
+           CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
+void* CudaDevice::current_context() const {
+    CUcontext context = nullptr;
+    driver_->check(driver_->cuCtxGetCurrent(&context), "get the current context");
+    return context;
+}
+
+void CudaDevice::use_context(void* context) const {
+    driver_->check(driver_->cuCtxSetCurrent(static_cast<CUcontext>(context)),
+                   "make a context current");
 }
 
 void CudaDevice::encode(const tensor_map::Request& request, kernel::TensorMap& map) const {
@@ -268,6 +340,19 @@ void CudaDevice::fill(void* destination, std::uint8_t byte, std::size_t bytes, S
 
 void CudaDevice::synchronise(Stream stream) {
     driver_->check(driver_->cuStreamSynchronize(stream), "synchronise with the stream");
+}
+
+double CudaDevice::time(Stream stream, const std::function<void()>& enqueue) {
+    const Event start(*driver_);
+    const Event stop(*driver_);
+    start.record(stream);
+    enqueue();
+    stop.record(stream);
+    driver_->check(driver_->cuEventSynchronize(stop.handle()), "wait for an event");
+    float milliseconds = 0;
+    driver_->check(driver_->cuEventElapsedTime(&milliseconds, start.handle(), stop.handle()),
+                   "read the time between two events");
+    return milliseconds;
 }
 
 }  // namespace backlight::device

@@ -19,6 +19,9 @@ class CudaDevice final : public Device {
     const DeviceProperties& properties() const noexcept override { return properties_; }
     std::shared_ptr<const Kernel> load(std::span<const std::byte> cubin, const char* entry,
                                        std::size_t dynamic_shared_bytes) override;
+    bool capture_active() const override;
+    void* current_context() const override;
+    void use_context(void* context) const override;
     void encode(const tensor_map::Request& request, kernel::TensorMap& map) const override;
 
     void* allocate(std::size_t bytes) override;
@@ -27,6 +30,7 @@ class CudaDevice final : public Device {
     void copy_to_host(std::span<std::byte> destination, const void* source) override;
     void fill(void* destination, std::uint8_t byte, std::size_t bytes, Stream stream) override;
     void synchronise(Stream stream) override;
+    double time(Stream stream, const std::function<void()>& enqueue) override;
 
     const DriverApi& driver() const noexcept { return *driver_; }
     CUdevice handle() const noexcept { return handle_; }

@@ -2,11 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 
 #include "arguments/attention_backward.h"
+#include "backlight/error.hpp"
 #include "backlight/runtime.hpp"
 #include "device/target.hpp"
 #include "tensor_map/tensor_map.hpp"
@@ -37,6 +39,12 @@ struct LaunchShape {
     bool may_start_early = false;
 };
 
+/// A cubin is not one that the device can use, whenever it is tried: another may do.
+class CubinRefused : public Error {
+  public:
+    using Error::Error;
+};
+
 /// A loaded kernel. If it exists, it can be launched; safe to use from many threads.
 class Kernel {
   public:
@@ -60,9 +68,20 @@ class Device {
 
     virtual const DeviceProperties& properties() const noexcept = 0;
 
-    /// Loads one kernel of a cubin, ready for launches with that much dynamic shared memory.
+    /// Loads one kernel of a cubin, ready for launches with that much dynamic shared memory. Throws
+    /// `CubinRefused`, or another Error where the cubin is not to blame.
     virtual std::shared_ptr<const Kernel> load(std::span<const std::byte> cubin, const char* entry,
                                                std::size_t dynamic_shared_bytes) = 0;
+
+    /// Whether work of the calling thread's current context is known to be under capture into a
+    /// graph: nothing may be loaded then. No capture is disturbed by asking. One that escapes it
+    /// makes `load` fail with `capture_active`.
+    virtual bool capture_active() const { return false; }
+
+    /// The calling thread's current context, for `use_context` in another thread; null where there
+    /// is none.
+    virtual void* current_context() const { return nullptr; }
+    virtual void use_context(void* /*context*/) const {}
 
     /// Encodes a request that `tensor_map::check` has passed.
     virtual void encode(const tensor_map::Request& request, kernel::TensorMap& map) const = 0;
@@ -84,6 +103,32 @@ class Device {
     /// Waits for all that was enqueued on the stream; what a kernel did wrong is thrown here at the
     /// latest.
     virtual void synchronise(Stream stream) = 0;
+
+    /// Milliseconds that the device takes for what `enqueue` puts into the stream, from the end of
+    /// the work before it on; waits for it.
+    virtual double time(Stream stream, const std::function<void()>& enqueue) = 0;
+};
+
+/// Another thread's context in this one, and this one's own again at the end.
+class ContextGuard {
+  public:
+    ContextGuard(const Device& device, void* context)
+        : device_(device), before_(device.current_context()) {
+        device_.use_context(context);
+    }
+    ~ContextGuard() {
+        try {
+            device_.use_context(before_);
+        } catch (const Error&) {
+            // Only a context that is gone is refused: there is none to go back to.
+        }
+    }
+    ContextGuard(const ContextGuard&) = delete;
+    ContextGuard& operator=(const ContextGuard&) = delete;
+
+  private:
+    const Device& device_;
+    void* before_;
 };
 
 }  // namespace backlight::device

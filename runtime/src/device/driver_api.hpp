@@ -49,6 +49,7 @@ namespace backlight::device {
     X(cuStreamCreate, "cuStreamCreate")                           \
     X(cuStreamDestroy, "cuStreamDestroy_v2")                      \
     X(cuStreamSynchronize, "cuStreamSynchronize")                 \
+    X(cuStreamIsCapturing, "cuStreamIsCapturing")                 \
     X(cuStreamBeginCapture, "cuStreamBeginCapture_v2")            \
     X(cuStreamEndCapture, "cuStreamEndCapture")                   \
     X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags") \

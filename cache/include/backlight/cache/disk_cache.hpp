@@ -92,6 +92,8 @@ class DiskCache : public Layer {
     /// Waits for the lock of that key. Between the lock and the making, look again: the one before
     /// has mostly stored the entry.
     KeyLock lock(const Key& key, std::chrono::milliseconds timeout) noexcept;
+    /// Does not wait: `timed_out` where another holds it, which is neither told nor counted.
+    KeyLock try_lock(const Key& key) noexcept;
 
     /// Removes an entry that proved unfit for use though it is whole.
     void reject(const Key& key) noexcept;
@@ -118,6 +120,7 @@ class DiskCache : public Layer {
 
     /// Whether the directory is there and to be trusted, now.
     Standing standing() const;
+    KeyLock acquire_lock(const Key& key, std::chrono::milliseconds timeout, bool told) noexcept;
     std::optional<Entry> load_checked(const Key& key);
     void store_checked(const Key& key, const std::string& bytes, std::string_view provenance);
     /// Now and then at a store: sweeps the shard that was written, and takes its size for a sample

@@ -92,6 +92,7 @@ class LayeredCache {
     bool store(const Key& key, const Entry& entry, std::string_view provenance = {}) noexcept;
     /// Of the writable layer; unavailable where there is none.
     KeyLock lock(const Key& key, std::chrono::milliseconds timeout) noexcept;
+    KeyLock try_lock(const Key& key) noexcept;
     /// Tells that the entry of that layer proved unfit for use: it is removed, or, in a read-only
     /// layer, not looked at again by this object, so that a later load goes on to the next layer.
     void reject(const Key& key, std::size_t layer) noexcept;
