@@ -11,7 +11,11 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/runtime/include/backlight
 if(BACKLIGHT_BUILD_TOOLS)
     set_target_properties(backlight_command PROPERTIES INSTALL_RPATH
                                                        $ORIGIN/../${CMAKE_INSTALL_LIBDIR})
-    install(TARGETS backlight_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    set_target_properties(backlight_command PROPERTIES EXPORT_NAME command)
+    install(
+        TARGETS backlight_command
+        EXPORT backlight_targets
+        RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 set_target_properties(backlight_cache backlight_runtime PROPERTIES INSTALL_RPATH $ORIGIN)
 
@@ -27,5 +31,6 @@ configure_package_config_file(
 # Before 1.0 a minor version may break the interface.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/backlight-config-version.cmake
                                  COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/backlight-config.cmake
+install(FILES ${PROJECT_SOURCE_DIR}/cmake/backlight_embed_kernels.cmake
+              ${PROJECT_BINARY_DIR}/backlight-config.cmake
               ${PROJECT_BINARY_DIR}/backlight-config-version.cmake DESTINATION ${package_dir})

@@ -1,13 +1,19 @@
 #include "backlight/runtime.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdlib>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "backlight/cache/disk_cache.hpp"
+#include "backlight/error.hpp"
 #include "device/cuda_device.hpp"
 #include "logging.hpp"
 #include "runtime_implementation.hpp"
+#include "tuning/tune.hpp"
 
 namespace backlight {
 
@@ -18,7 +24,49 @@ std::string environment(const char* name) {
     return value != nullptr ? value : "";
 }
 
+/// A relative path is meant from here, wherever the process goes later. Empty where that is not to
+/// be known.
+std::filesystem::path absolute_path(const std::filesystem::path& path) {
+    std::error_code failure;
+    std::filesystem::path whole = std::filesystem::absolute(path, failure);
+    return failure ? std::filesystem::path() : whole;
+}
+
+CompilePolicy policy_of(const std::string& text) {
+    for (const CompilePolicy policy :
+         {CompilePolicy::allow, CompilePolicy::warn, CompilePolicy::forbid}) {
+        if (text == to_string(policy)) {
+            return policy;
+        }
+    }
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("BACKLIGHT_COMPILE_POLICY is '{}': it must be allow, warn or forbid", text));
+}
+
+void add_layers(std::string_view paths, std::vector<CacheLayer>& layers) {
+    while (!paths.empty()) {
+        const std::size_t end = std::min(paths.find(':'), paths.size());
+        if (end > 0) {
+            layers.push_back({.path = paths.substr(0, end)});
+        }
+        paths.remove_prefix(std::min(end + 1, paths.size()));
+    }
+}
+
 }  // namespace
+
+const char* to_string(CompilePolicy policy) noexcept {
+    switch (policy) {
+        case CompilePolicy::allow:
+            return "allow";
+        case CompilePolicy::warn:
+            return "warn";
+        case CompilePolicy::forbid:
+            return "forbid";
+    }
+    return "unknown";
+}
 
 RuntimeOptions with_environment(RuntimeOptions options) {
     if (options.driver_path.empty()) {
@@ -35,19 +83,30 @@ RuntimeOptions with_environment(RuntimeOptions options) {
                                      std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
     }
     if (!options.cache_directory.empty()) {
-        // A relative directory is meant from here, wherever the process goes later.
-        std::error_code failure;
-        const std::filesystem::path whole =
-            std::filesystem::absolute(options.cache_directory, failure);
-        options.cache_directory = failure ? std::filesystem::path() : whole;
+        options.cache_directory = absolute_path(options.cache_directory);
+    }
+    add_layers(environment("BACKLIGHT_CACHE_LAYERS"), options.cache_layers);
+    for (CacheLayer& layer : options.cache_layers) {
+        if (!layer.path.empty()) {
+            layer.path = absolute_path(layer.path);
+        }
+    }
+    if (const std::string policy = environment("BACKLIGHT_COMPILE_POLICY"); !policy.empty()) {
+        options.compile_policy = std::max(options.compile_policy, policy_of(policy));
+    }
+    if (options.tuning_database.empty()) {
+        options.tuning_database = environment("BACKLIGHT_TUNING_PATH");
+    }
+    // Beside the cache, not in it: what can be compiled again is thrown away sooner.
+    if (options.tuning_database.empty() && !options.cache_directory.empty()) {
+        options.tuning_database = options.cache_directory;
+        options.tuning_database += ".tuning.json";
     }
     return options;
 }
 
-TileConfig default_config(const AttentionProblem& /*problem*/, const device::Target& /*target*/) {
-    // On the H200 as fast as v2 at head_dim 128 and faster at 64; on sm_120, where the load ahead
-    // counts for more, the fastest of the three.
-    return kernel_preset("v3");
+TileConfig default_config(const AttentionProblem& problem, const device::Target& target) {
+    return tuning::heuristic(problem, target);
 }
 
 std::size_t Runtime::Implementation::PlanKeyHash::operator()(const PlanKey& key) const noexcept {
@@ -61,40 +120,125 @@ std::size_t Runtime::Implementation::PlanKeyHash::operator()(const PlanKey& key)
 }
 
 Runtime::Implementation::Implementation(std::shared_ptr<device::Device> device,
-                                        compiler::KernelStoreOptions options)
+                                        compiler::KernelStoreOptions options,
+                                        std::filesystem::path tuning_database)
     : loader_(std::move(device), std::move(options)),
-      plan_counters_(std::make_shared<attention::ChainPlan::Counters>()) {}
+      plan_counters_(std::make_shared<attention::ChainPlan::Counters>()),
+      tunings_(std::move(tuning_database)) {}
+
+Runtime::Implementation::~Implementation() {
+    store().tasks().finish();
+}
+
+std::shared_ptr<const BackwardPlan> Runtime::Implementation::backward(
+    const AttentionProblem& problem) {
+    {
+        const std::shared_lock lock(plans_mutex_);
+        if (const auto found = chosen_plans_.find(problem); found != chosen_plans_.end()) {
+            return found->second;
+        }
+    }
+    auto chosen = chosen_plan(problem);
+    const std::lock_guard lock(plans_mutex_);
+    return chosen_plans_.try_emplace(problem, std::move(chosen)).first->second;
+}
+
+std::shared_ptr<const BackwardPlan> Runtime::Implementation::chosen_plan(
+    const AttentionProblem& problem) {
+    const TileConfig best = tuning::choose_config(problem, loader_, tunings_);
+    try {
+        return backward(problem, best);
+    } catch (const Error& error) {
+        // An application that ships its kernels may have been built without those that are best on
+        // this card.
+        const TileConfig usual = default_config(problem, device().properties().target);
+        if (error.code() != ErrorCode::compile_forbidden || usual == best) {
+            throw;
+        }
+        logger().info("{}; {} is used", error.what(), to_string(usual));
+        return backward(problem, usual);
+    }
+}
+
+TuneReport Runtime::Implementation::tune(const AttentionProblem& problem,
+                                         const TuneOptions& options) {
+    TuneReport report = tuning::tune(problem, options, loader_, tunings_);
+    const std::lock_guard lock(plans_mutex_);
+    chosen_plans_.clear();
+    return report;
+}
 
 std::shared_ptr<const BackwardPlan> Runtime::Implementation::backward(
     const AttentionProblem& problem, const TileConfig& config) {
+    return plan(problem, config);
+}
+
+std::shared_ptr<const attention::ChainPlan> Runtime::Implementation::plan(
+    const AttentionProblem& problem, const TileConfig& config) {
     const PlanKey key{problem, config};
     {
-        const std::lock_guard lock(plans_mutex_);
+        const std::shared_lock lock(plans_mutex_);
         if (const auto found = plans_.find(key); found != plans_.end()) {
             return found->second;
         }
     }
     // Made without the lock: compiling takes long, and the kernel store compiles each kernel once.
-    auto plan = std::make_shared<attention::ChainPlan>(problem, config, loader_, plan_counters_);
-    const std::lock_guard lock(plans_mutex_);
-    return plans_.try_emplace(key, std::move(plan)).first->second;
+    auto made = std::make_shared<attention::ChainPlan>(problem, config, loader_, plan_counters_);
+    repeated_compiles_.note(*made);
+    const std::unique_lock lock(plans_mutex_);
+    return plans_.try_emplace(key, std::move(made)).first->second;
 }
 
-RuntimeCounters Runtime::Implementation::counters() const noexcept {
-    return {.compiles = loader_.store().compiles(),
-            .memory_hits = loader_.store().memory_hits(),
-            .disk_hits = loader_.store().disk_hits(),
-            .tensor_maps_encoded = plan_counters_->tensor_maps_encoded};
+std::shared_ptr<const BackwardPlan> Runtime::Implementation::prepare(
+    const AttentionProblem& problem, const std::optional<TileConfig>& config) {
+    auto prepared = config ? backward(problem, *config) : backward(problem);
+    // A plan that was there already may have been made in another context.
+    plan(problem, prepared->config())->prepare();
+    return prepared;
+}
+
+std::shared_future<std::shared_ptr<const BackwardPlan>> Runtime::Implementation::prepare_async(
+    const AttentionProblem& problem, const std::optional<TileConfig>& config) {
+    using Plan = std::shared_ptr<const BackwardPlan>;
+    auto task = std::make_shared<std::packaged_task<Plan()>>(
+        [this, problem, config, context = device().current_context()] {
+            const device::ContextGuard guard(device(), context);
+            return prepare(problem, config);
+        });
+    std::shared_future<Plan> future = task->get_future().share();
+    store().tasks().submit([task] { (*task)(); });
+    return future;
+}
+
+RuntimeCounters Runtime::Implementation::counters() const {
+    RuntimeCounters counters = loader_.store().counters();
+    counters.tensor_maps_encoded = plan_counters_->tensor_maps_encoded;
+    return counters;
+}
+
+compiler::KernelStoreOptions store_options(const RuntimeOptions& resolved) {
+    return {.nvrtc_path = resolved.nvrtc_path,
+            .cache_layers = resolved.cache_layers,
+            .cache_directory = resolved.cache_directory,
+            .cache_byte_limit = resolved.cache_byte_limit,
+            .compile_policy = resolved.compile_policy,
+            .compile_threads = resolved.compile_threads};
+}
+
+std::uint64_t RuntimeCounters::layer_hits() const noexcept {
+    std::uint64_t sum = 0;
+    for (const LayerHits& layer : hits_by_layer) {
+        sum += layer.hits;
+    }
+    return sum;
 }
 
 Runtime::Runtime(const RuntimeOptions& options) {
     RuntimeOptions resolved = with_environment(options);
     auto device = std::make_shared<device::CudaDevice>(device::open_driver(resolved.driver_path),
                                                        resolved.device);
-    implementation_ = std::make_shared<Implementation>(
-        std::move(device),
-        compiler::KernelStoreOptions{.nvrtc_path = std::move(resolved.nvrtc_path),
-                                     .cache_directory = std::move(resolved.cache_directory)});
+    implementation_ = std::make_shared<Implementation>(std::move(device), store_options(resolved),
+                                                       std::move(resolved.tuning_database));
 }
 
 Runtime::Runtime(std::shared_ptr<Implementation> implementation)
@@ -105,13 +249,35 @@ Runtime::Runtime(Runtime&&) noexcept = default;
 Runtime& Runtime::operator=(Runtime&&) noexcept = default;
 
 std::shared_ptr<const BackwardPlan> Runtime::backward(const AttentionProblem& problem) {
-    return backward(problem,
-                    default_config(problem, implementation_->device().properties().target));
+    return implementation_->backward(problem);
 }
 
 std::shared_ptr<const BackwardPlan> Runtime::backward(const AttentionProblem& problem,
                                                       const TileConfig& config) {
     return implementation_->backward(problem, config);
+}
+
+TuneReport Runtime::tune(const AttentionProblem& problem, const TuneOptions& options) {
+    return implementation_->tune(problem, options);
+}
+
+std::shared_ptr<const BackwardPlan> Runtime::prepare(const AttentionProblem& problem) {
+    return implementation_->prepare(problem, std::nullopt);
+}
+
+std::shared_ptr<const BackwardPlan> Runtime::prepare(const AttentionProblem& problem,
+                                                     const TileConfig& config) {
+    return implementation_->prepare(problem, config);
+}
+
+std::shared_future<std::shared_ptr<const BackwardPlan>> Runtime::prepare_async(
+    const AttentionProblem& problem) {
+    return implementation_->prepare_async(problem, std::nullopt);
+}
+
+std::shared_future<std::shared_ptr<const BackwardPlan>> Runtime::prepare_async(
+    const AttentionProblem& problem, const TileConfig& config) {
+    return implementation_->prepare_async(problem, config);
 }
 
 const std::string& Runtime::target() const noexcept {
@@ -122,7 +288,7 @@ const std::string& Runtime::device_name() const noexcept {
     return implementation_->device().properties().name;
 }
 
-RuntimeCounters Runtime::counters() const noexcept {
+RuntimeCounters Runtime::counters() const {
     return implementation_->counters();
 }
 

@@ -105,7 +105,8 @@ TEST_CASE("--version tells the version and the git revision, --help every subcom
     CHECK(contains(told.out, git_revision()));
     const Outcome help = command({"--help"});
     CHECK(help.exit_code == exit_success);
-    for (const char* subcommand : {"bench", "verify", "run", "inspect", "doctor"}) {
+    for (const char* subcommand :
+         {"bench", "tune", "verify", "run", "inspect", "prebuild", "cache", "doctor"}) {
         CAPTURE(subcommand);
         CHECK(contains(help.out, subcommand));
         CHECK(command({subcommand, "--help"}).exit_code == exit_success);

@@ -252,7 +252,7 @@ TEST_CASE("a cubin from the cache that the driver refuses is compiled anew, once
     driver.fake_fail_next("cuLibraryLoadData", CUDA_ERROR_INVALID_IMAGE);
     CHECK_NOTHROW(reader.backward(problem));
     CHECK(reader.counters().compiles == 1);
-    CHECK(reader.counters().disk_hits == 3);
+    CHECK(reader.counters().layer_hits() == 3);
 }
 
 TEST_CASE("sequence lengths that share a cubin share what is loaded of it") {

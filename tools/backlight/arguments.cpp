@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include "backlight/error.hpp"
@@ -75,6 +76,30 @@ DataType parse_dtype(std::string_view text) {
     }
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("dtype is '{}': it must be bf16 or fp16", text));
+}
+
+std::string config_name(const TileConfig& config) {
+    const auto tiles = [](const TileConfig& of) {
+        return std::array{of.block_q, of.block_kv, of.warps, of.stages};
+    };
+    for (const KernelPreset& preset : kernel_presets()) {
+        if (tiles(preset.config) == tiles(config)) {
+            return std::string(preset.name);
+        }
+    }
+    return fmt::format("tile_{}_{}_{}_{}", config.block_q, config.block_kv, config.warps,
+                       config.stages);
+}
+
+std::int64_t default_seqlen(const TileConfig& config) {
+    constexpr std::int64_t usual = 4096;
+    constexpr int largest_block = 256;
+    if (config.block_q < 1 || config.block_kv < 1 || config.block_q > largest_block ||
+        config.block_kv > largest_block) {
+        return usual;  // refused by its own name later
+    }
+    const std::int64_t step = std::lcm<std::int64_t>(config.block_q, config.block_kv);
+    return (usual + step - 1) / step * step;
 }
 
 std::vector<NamedConfig> named_configs(const std::vector<std::string>& presets,

@@ -35,6 +35,12 @@ struct NamedConfig {
     TileConfig config;
 };
 
+/// The preset's name where one has these tiles, else "tile_32_64_8_2".
+std::string config_name(const TileConfig& config);
+
+/// About 4096: a length that the tiles divide, for kernels that take any such length.
+std::int64_t default_seqlen(const TileConfig& config);
+
 /// Presets by name, then tiles; every preset where both are empty.
 std::vector<NamedConfig> named_configs(const std::vector<std::string>& presets,
                                        const std::vector<std::string>& tiles);

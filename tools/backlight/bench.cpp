@@ -1,21 +1,19 @@
 #include "bench.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <chrono>
-#include <ctime>
 #include <memory>
 
 #include "arguments.hpp"
 #include "attention/kernels.hpp"
 #include "backlight/error.hpp"
 #include "bench_report.hpp"
+#include "environment.hpp"
 #include "json_file.hpp"
 #include "matmul_peak.hpp"
+#include "plot.hpp"
 #include "runtime_implementation.hpp"
 #include "session/gpu.hpp"
-#include "version.hpp"
 
 namespace backlight::tool {
 
@@ -70,28 +68,6 @@ void check_numbers(const BenchOptions& options) {
     };
     check_peak("peak-tflops", options.peak_tflops);
     check_peak("peak-bandwidth", options.peak_bandwidth);
-}
-
-Environment environment_of(Gpu& gpu, const Nvml& nvml) {
-    const device::DeviceProperties& properties = gpu.device().properties();
-    Environment environment{
-        .gpu = properties.name,
-        .target = properties.target.name,
-        .multiprocessors = properties.multiprocessors,
-        .memory_bytes = properties.memory_bytes,
-        .l2_bytes = properties.l2_bytes,
-        .highest_sm_clock_mhz = nvml.highest_sm_clock_mhz(),
-        .memory_clock_mhz = nvml.memory_clock_mhz(),
-        .power_limit_watts = nvml.power_limit_watts(),
-        .driver_version = nvml.driver_version(),
-        .version = std::string(version()),
-        .git_revision = std::string(git_revision()),
-        .date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))};
-    int cuda = 0;
-    gpu.driver().check(gpu.driver().cuDriverGetVersion(&cuda), "read its version");
-    environment.cuda_version = fmt::format("{}.{}", cuda / 1000, cuda % 1000 / 10);
-    environment.nvrtc_version = gpu.runtime().implementation().store().nvrtc().version();
-    return environment;
 }
 
 /// "H200 (sm_90a), driver …": the heading of the tables.
@@ -196,11 +172,28 @@ void profile(Gpu& gpu, SupportKernels& support, const AttentionProblem& problem,
                        named.name, to_string(problem));
 }
 
+void draw_documents(const BenchOptions& options) {
+    if (options.plot.empty()) {
+        throw Error(ErrorCode::invalid_argument,
+                    "plot is not given: documents are for a picture, which needs a file");
+    }
+    std::vector<nlohmann::ordered_json> documents;
+    for (const std::string& file : options.plot_from) {
+        documents.push_back(read_json(file));
+    }
+    draw(bench_charts(documents), options.plot);
+}
+
 }  // namespace
 
 void bench(const BenchOptions& options, std::ostream& out) {
     check_numbers(options);
     check_json_path(options.json);
+    check_plot(options.plot);
+    if (!options.plot_from.empty()) {
+        draw_documents(options);
+        return;
+    }
     const std::vector<AttentionProblem> problems = problems_of(options);
     const std::vector<NamedConfig> configs = configs_of(options);
 
@@ -268,6 +261,9 @@ void bench(const BenchOptions& options, std::ostream& out) {
     }
     if (!options.json.empty()) {
         write_json(options.json, to_json(report), out);
+    }
+    if (!options.plot.empty()) {
+        draw(bench_charts({to_json(report)}), options.plot);
     }
 }
 

@@ -40,6 +40,10 @@ struct BenchOptions {
     std::string profile;
     /// File, "-" for `out` (and no tables then), or empty.
     std::string json;
+    /// Picture over sequence lengths, .svg or .png, or empty.
+    std::string plot;
+    /// Documents that were written before: draw these and measure nothing.
+    std::vector<std::string> plot_from;
 };
 
 /// Fewer repetitions do not make a figure that may be reported.

@@ -8,10 +8,6 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-Json or_null(std::optional<double> value) {
-    return value ? Json(*value) : Json(nullptr);
-}
-
 Json readings(const std::vector<Sample>& samples, std::optional<double> Sample::*reading) {
     Json values = Json::array();
     for (const Sample& sample : samples) {
@@ -36,24 +32,6 @@ void add_samples(Json& object, double flops, const std::vector<Sample>& samples,
     object["samples_ms"] = std::move(milliseconds);
     object["sm_clock_mhz"] = readings(samples, &Sample::sm_clock_mhz);
     object["power_watts"] = readings(samples, &Sample::power_watts);
-}
-
-Json environment_json(const Environment& environment) {
-    return {
-        {"gpu",
-         {{"name", environment.gpu},
-          {"target", environment.target},
-          {"multiprocessors", environment.multiprocessors},
-          {"memory_bytes", environment.memory_bytes},
-          {"l2_bytes", environment.l2_bytes},
-          {"highest_sm_clock_mhz", or_null(environment.highest_sm_clock_mhz)},
-          {"memory_clock_mhz", or_null(environment.memory_clock_mhz)},
-          {"power_limit_watts", or_null(environment.power_limit_watts)}}},
-        {"driver", {{"version", environment.driver_version}, {"cuda", environment.cuda_version}}},
-        {"nvrtc", {{"version", environment.nvrtc_version}}},
-        {"backlight",
-         {{"version", environment.version}, {"git_revision", environment.git_revision}}},
-        {"date", environment.date}};
 }
 
 Json problem_result_json(const ProblemResult& result, const Peaks& peaks) {
@@ -141,7 +119,7 @@ Json to_json(const AttentionProblem& problem) {
 }
 
 Json to_json(const BenchReport& report) {
-    Json document = environment_json(report.environment);
+    Json document = to_json(report.environment);
     document["protocol"] = {
         {"clock", "CUDA events around delta, main and convert kernels together"},
         {"statistic", "median"},

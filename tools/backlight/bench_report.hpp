@@ -9,6 +9,7 @@
 #include "backlight/runtime.hpp"
 #include "backlight/tile_config.hpp"
 #include "datasheet.hpp"
+#include "environment.hpp"
 #include "host_time.hpp"
 #include "timing.hpp"
 
@@ -39,26 +40,6 @@ struct ProblemResult {
     std::string layout;
     std::vector<VariantResult> variants;
     std::optional<MatmulResult> matmul;
-};
-
-/// The machine and the build.
-struct Environment {
-    std::string gpu;
-    std::string target;
-    int multiprocessors = 0;
-    std::size_t memory_bytes = 0;
-    std::size_t l2_bytes = 0;
-    std::optional<double> highest_sm_clock_mhz;
-    std::optional<double> memory_clock_mhz;
-    std::optional<double> power_limit_watts;
-    std::string driver_version;
-    /// Of the driver's interface, for example "13.0".
-    std::string cuda_version;
-    std::string nvrtc_version;
-    std::string version;
-    std::string git_revision;
-    /// UTC, ISO 8601.
-    std::string date;
 };
 
 struct BenchReport {

@@ -4,39 +4,31 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 
 #include "arguments.hpp"
 #include "backlight/error.hpp"
 #include "bench.hpp"
+#include "cache_command.hpp"
 #include "doctor.hpp"
 #include "inspect.hpp"
+#include "prebuild.hpp"
 #include "run.hpp"
 #include "session/device_choice.hpp"
+#include "subcommand.hpp"
+#include "tune_command.hpp"
 #include "verify.hpp"
 #include "version.hpp"
 
 namespace backlight::tool {
 
-namespace {
-
-/// What a subcommand does once the whole command line has been read; returns the exit code.
-using Action = std::function<int()>;
-
-/// What every subcommand needs to be set up.
-struct Setup {
-    CLI::App& app;
-    const DeviceChoice& device;
-    std::ostream& out;
-    Action& action;
-};
-
 Error refused(const char* option, const std::string& value, const char* rule) {
     return {ErrorCode::invalid_argument,
             fmt::format("{} is '{}': it must be {}", option, value, rule)};
 }
+
+namespace {
 
 /// The chosen CUDA device, for subcommands that have no use for the emulated one; `rule` says why.
 int cuda_ordinal(const DeviceChoice& device, const char* rule) {
@@ -125,6 +117,10 @@ void add_bench(const Setup& setup) {
     command->add_option("--regime", arguments->regime,
                         "cool (a rest before each repetition) or hot (none) [cool]");
     command->add_option("--json", options.json, "File for every sample; - for standard output");
+    command->add_option("--plot", options.plot,
+                        "Picture over sequence lengths, .svg or .png, by gnuplot");
+    command->add_option("--plot-from", options.plot_from,
+                        "JSON of an earlier bench to draw, may be repeated; measures nothing");
     command->add_option("--profile", options.profile,
                         "Run this kernel once between cuProfilerStart and cuProfilerStop");
     command->add_flag("--host-time", options.host_time,
@@ -299,11 +295,15 @@ int run_command(const std::vector<std::string>& arguments, std::ostream& out,
         app.require_subcommand(0, 1);
         DeviceChoice device;
         Action action;
-        const Setup setup{.app = app, .device = device, .out = out, .action = action};
+        const Setup setup{
+            .app = app, .device = device, .out = out, .errors = errors, .action = action};
         add_bench(setup);
+        add_tune(setup);
         add_verify(setup);
         add_run(setup);
         add_inspect(setup);
+        add_prebuild(setup);
+        add_cache(setup);
         add_doctor(setup);
         try {
             // CLI11 takes them last first.
@@ -317,8 +317,8 @@ int run_command(const std::vector<std::string>& arguments, std::ostream& out,
             return exit_usage;
         }
         if (!action) {
-            errors << "backlight: usage: a subcommand is required: bench, verify, run, inspect or "
-                      "doctor\nbacklight --help tells the options\n";
+            errors << "backlight: usage: a subcommand is required: bench, tune, verify, run, "
+                      "inspect, prebuild, cache or doctor\nbacklight --help tells the options\n";
             return exit_usage;
         }
         device = parse_device(device_text);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <numeric>
 
 #include "attention/kernels.hpp"
 #include "backlight/error.hpp"
@@ -37,18 +36,6 @@ std::vector<device::Target> targets_of(const InspectOptions& options,
         // No GPU, or none that the kernels run on; `doctor` tells which. Compiling needs none.
         return {device::target_by_name("sm_90a"), device::target_by_name("sm_120a")};
     }
-}
-
-/// A length that the tile divides, for kernels that take any such length.
-std::int64_t default_seqlen(const TileConfig& config) {
-    constexpr std::int64_t usual = 4096;
-    constexpr int largest_block = 256;
-    if (config.block_q < 1 || config.block_kv < 1 || config.block_q > largest_block ||
-        config.block_kv > largest_block) {
-        return usual;  // refused by its own name later
-    }
-    const std::int64_t step = std::lcm<std::int64_t>(config.block_q, config.block_kv);
-    return (usual + step - 1) / step * step;
 }
 
 Inspection inspect_one(const InspectOptions& options, const RuntimeOptions& environment,

@@ -40,4 +40,14 @@ void write_json(const std::string& path, const nlohmann::ordered_json& document,
     }
 }
 
+nlohmann::ordered_json read_json(const std::string& path) {
+    std::ifstream file(path);
+    auto document = nlohmann::ordered_json::parse(file, nullptr, false);
+    if (document.is_discarded()) {
+        throw Error(ErrorCode::file_error,
+                    fmt::format("'{}' could not be read, or is no JSON", path));
+    }
+    return document;
+}
+
 }  // namespace backlight::tool

@@ -13,4 +13,7 @@ void check_json_path(const std::string& path);
 /// Writes the document to the file, or to `out` where `path` is "-". Throws `file_error`.
 void write_json(const std::string& path, const nlohmann::ordered_json& document, std::ostream& out);
 
+/// The document in a file. Throws `file_error`.
+nlohmann::ordered_json read_json(const std::string& path);
+
 }  // namespace backlight::tool

@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +26,9 @@ namespace backlight {
 /// A CUstream or cudaStream_t; null is the current context's default stream.
 using Stream = CUstream_st*;
 
+struct TuneOptions;
+struct TuneReport;
+
 /// What the compiler reported of one kernel.
 struct KernelResources {
     std::string kernel;
@@ -37,7 +42,7 @@ struct KernelResources {
     int threads = 0;
     /// Thread blocks that fit on a multiprocessor of the target at once.
     int blocks_per_multiprocessor = 0;
-    /// Time NVRTC took; for a cubin from the cache, when it was made.
+    /// Time the compiler took in this process; 0 where the cubin was in a layer of the cache.
     double compile_milliseconds = 0;
     /// The cubin came from the memory or disk cache.
     bool cached = false;
@@ -68,6 +73,28 @@ class BackwardPlan {
                      Stream stream) const = 0;
 };
 
+/// What happens where a kernel is in no layer of the cache.
+enum class CompilePolicy {
+    /// It is compiled.
+    allow,
+    /// It is compiled, and a warning tells which entry of the cache comes nearest and what differs.
+    warn,
+    /// The call is refused with `compile_forbidden`. NVRTC is not opened, let alone used.
+    forbid,
+};
+
+const char* to_string(CompilePolicy policy) noexcept;
+
+/// A read-only place of compiled kernels: a directory or a pack file by its path, or a pack in
+/// memory. One that is missing, damaged or not to be trusted holds nothing.
+struct CacheLayer {
+    /// For counters and messages; the path where it is empty.
+    std::string name = {};
+    std::filesystem::path path = {};
+    /// Must outlive the Runtime.
+    std::span<const std::byte> pack = {};
+};
+
 /// Where the pieces come from. Empty values mean: the environment variable, then the usual places.
 struct RuntimeOptions {
     /// CUDA device ordinal.
@@ -81,14 +108,51 @@ struct RuntimeOptions {
     std::filesystem::path cache_directory = {};
     /// Keep cubins in memory only.
     bool disable_disk_cache = false;
+    /// File of the tuning database (`BACKLIGHT_TUNING_PATH`, else "<cache directory>.tuning.json";
+    /// without a cache directory, tuning lasts as long as the Runtime).
+    std::filesystem::path tuning_database = {};
+    /// Looked in before the directory, in this order; then those of `BACKLIGHT_CACHE_LAYERS`, paths
+    /// separated by ':'.
+    std::vector<CacheLayer> cache_layers = {};
+    /// The directory keeps to so many bytes: what was not used for longest goes first.
+    std::uint64_t cache_byte_limit = std::uint64_t{1} << 30U;
+    /// The stricter of this and `BACKLIGHT_COMPILE_POLICY` (allow, warn, forbid) is in force.
+    CompilePolicy compile_policy = CompilePolicy::allow;
+    /// Kernels that are compiled at the same time; 0: one a core.
+    int compile_threads = 0;
+};
+
+/// Kernels that a layer of the cache had.
+struct LayerHits {
+    /// The layer's name, else its path.
+    std::string name;
+    std::uint64_t hits = 0;
+
+    bool operator==(const LayerHits&) const = default;
 };
 
 /// Counts since the Runtime was made.
 struct RuntimeCounters {
-    std::uint64_t compiles = 0;
+    /// Kernels that were in memory, or that another thread was compiling.
     std::uint64_t memory_hits = 0;
-    std::uint64_t disk_hits = 0;
+    /// In the order in which the layers are looked in; the directory that is written comes last.
+    std::vector<LayerHits> hits_by_layer = {};
+    /// Kernels that no layer had.
+    std::uint64_t misses = 0;
+    std::uint64_t compiles = 0;
+    /// All compiles together, each as long as it took.
+    double compile_milliseconds = 0;
+    /// Compiled kernels that were written to the directory, and those that could not be.
+    std::uint64_t stores = 0;
+    std::uint64_t failed_stores = 0;
+    /// Removed to keep to `cache_byte_limit`.
+    std::uint64_t evictions = 0;
+    /// Bad entries that were removed, also those that the driver refused.
+    std::uint64_t repairs = 0;
     std::uint64_t tensor_maps_encoded = 0;
+
+    /// Of all layers.
+    std::uint64_t layer_hits() const noexcept;
 };
 
 /// Owns a device, a compiler and a cubin cache, and makes plans. Safe to use from many threads.
@@ -106,7 +170,8 @@ class Runtime {
     class Implementation;
 
     /// Throws `driver_not_found`, `device_not_found` or `unsupported_device`. NVRTC is opened when
-    /// the first plan is made: its version is part of what a cached kernel is found by.
+    /// a kernel must be compiled, or when its version, by which cached kernels are found, is not
+    /// remembered yet.
     explicit Runtime(const RuntimeOptions& options = {});
     /// Internal: a Runtime over a device and a compiler that were chosen already, for devices that
     /// are no CUDA devices. `implementation` must not be null.
@@ -116,17 +181,41 @@ class Runtime {
     Runtime(Runtime&&) noexcept;
     Runtime& operator=(Runtime&&) noexcept;
 
-    /// The plan for a problem with the device's default configuration.
+    /// The plan for a problem with the configuration that was tuned for it or its like, else that
+    /// shipped for the card, else the best guess (docs/tuning.md). Plans are kept: asking again
+    /// costs a lookup, and gives the same until `tune` has found another.
     std::shared_ptr<const BackwardPlan> backward(const AttentionProblem& problem);
     /// The plan with a configuration of the caller's: a preset (`kernel_preset("v3")`) or any other
     /// that the geometry allows. Plans are kept: asking again costs a lookup.
     std::shared_ptr<const BackwardPlan> backward(const AttentionProblem& problem,
                                                  const TileConfig& config);
 
+    /// As `backward`, and makes the kernels' code ready in the calling thread's current context,
+    /// also where the plan was made in another: after it, no run in that context compiles or loads
+    /// anything. Needed before a graph capture, during which `backward` refuses with
+    /// `capture_active` to make a plan that needs either.
+    std::shared_ptr<const BackwardPlan> prepare(const AttentionProblem& problem);
+    std::shared_ptr<const BackwardPlan> prepare(const AttentionProblem& problem,
+                                                const TileConfig& config);
+
+    /// The same on a thread of the Runtime's, in the context that is current in the calling thread
+    /// now and must outlive the work. The future gives the plan, or the reason why there is none.
+    /// The Runtime's destructor waits for it.
+    std::shared_future<std::shared_ptr<const BackwardPlan>> prepare_async(
+        const AttentionProblem& problem);
+    std::shared_future<std::shared_ptr<const BackwardPlan>> prepare_async(
+        const AttentionProblem& problem, const TileConfig& config);
+
+    /// Times configurations on the device, keeps the figures in the tuning database, and lets
+    /// `backward(problem)` use the best. Needs `backlight/tuning.hpp`. Work and memory are the
+    /// tuner's own; other work on the device spoils the figures. The device's context must be
+    /// current in the calling thread.
+    TuneReport tune(const AttentionProblem& problem, const TuneOptions& options);
+
     /// For example "sm_90a".
     const std::string& target() const noexcept;
     const std::string& device_name() const noexcept;
-    RuntimeCounters counters() const noexcept;
+    RuntimeCounters counters() const;
 
     Implementation& implementation() noexcept { return *implementation_; }
 

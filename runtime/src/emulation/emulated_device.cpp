@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <thread>
@@ -121,6 +122,16 @@ void EmulatedDevice::fill(void* destination, std::uint8_t byte, std::size_t byte
 
 void EmulatedDevice::synchronise(Stream stream) {
     queue_->synchronise(stream);
+}
+
+double EmulatedDevice::time(Stream stream, const std::function<void()>& enqueue) {
+    queue_->synchronise(stream);
+    const auto start = std::chrono::steady_clock::now();
+    enqueue();
+    queue_->synchronise(stream);
+    const std::chrono::duration<double, std::milli> taken =
+        std::chrono::steady_clock::now() - start;
+    return taken.count();
 }
 
 std::vector<BankConflictCount> EmulatedDevice::bank_conflicts() const {

@@ -25,6 +25,8 @@ class EmulatedDevice final : public device::Device {
     void fill(void* destination, std::uint8_t byte, std::size_t bytes, Stream stream) override;
     /// Runs what was launched into the stream; throws KernelFault if a kernel did what it must not.
     void synchronise(Stream stream) override;
+    /// Time of the host, which tells nothing about a GPU.
+    double time(Stream stream, const std::function<void()>& enqueue) override;
 
     /// From now on the device schedules as a fresh one of that seed would.
     void reseed(std::uint64_t seed) { queue_->reseed(seed); }

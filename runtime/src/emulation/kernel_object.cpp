@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "backlight/error.hpp"
+#include "device/device.hpp"
 #include "emulation/machine_table.hpp"
 #include "emulation/temporary_folder.hpp"
 
@@ -44,7 +45,7 @@ KernelObject::KernelObject(std::span<const std::byte> bytes, std::string entry)
     }
     handle_ = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle_ == nullptr) {
-        throw Error(
+        throw device::CubinRefused(
             ErrorCode::file_error,
             fmt::format("the kernel object of {} cannot be loaded: {}", entry_, ::dlerror()));
     }
@@ -52,8 +53,9 @@ KernelObject::KernelObject(std::span<const std::byte> bytes, std::string entry)
         void* found = ::dlsym(handle_, name);
         if (found == nullptr) {
             ::dlclose(handle_);
-            throw Error(ErrorCode::file_error,
-                        fmt::format("the kernel object of {} lacks {}", entry_, name));
+            throw device::CubinRefused(
+                ErrorCode::file_error,
+                fmt::format("the kernel object of {} lacks {}", entry_, name));
         }
         return found;
     };

@@ -56,6 +56,18 @@ TEST_CASE("a lock that is not had in time is told once and the caller goes on wi
     CHECK(cache.store(some_key(), some_entry()));
 }
 
+TEST_CASE("to try for a lock that another holds is no time-out to be told or counted") {
+    CacheFixture fixture;
+    DiskCache cache(fixture.directory(), fixture.sink());
+    KeyLock held = cache.try_lock(some_key());
+    REQUIRE(held.held());
+    CHECK(cache.try_lock(some_key()).state() == KeyLock::State::timed_out);
+    CHECK(cache.counters().lock_timeouts == 0);
+    CHECK(fixture.warnings().empty());
+    held.release();
+    CHECK(cache.try_lock(some_key()).held());
+}
+
 TEST_CASE("the lock of one key does not hold up another") {
     CacheFixture fixture;
     DiskCache cache(fixture.directory(), fixture.sink());

@@ -1,0 +1,235 @@
+// The text of a tuning database.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "backlight/error.hpp"
+#include "tuning/database.hpp"
+
+namespace backlight::tuning {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* format_name = "backlight tuning";
+constexpr int format_version = 1;
+constexpr std::size_t most_samples = 10000;
+
+// A text is this line, a line a record, and the last line.
+std::string first_line() {
+    return fmt::format("{{\"format\": \"{}\", \"version\": {}, \"records\": [\n", format_name,
+                       format_version);
+}
+constexpr std::string_view last_line = "\n]}\n";
+constexpr std::string_view checked_field = "\"checked\":true";
+
+/// Events resolve about half a microsecond: more digits than nanoseconds are none.
+double rounded(double milliseconds) {
+    constexpr double nanoseconds_per_millisecond = 1e6;
+    return std::round(milliseconds * nanoseconds_per_millisecond) / nanoseconds_per_millisecond;
+}
+
+Json to_json(const Record& record) {
+    Json samples = Json::array();
+    for (const double sample : record.samples_milliseconds) {
+        samples.push_back(rounded(sample));
+    }
+    Json entry = {
+        {"card",
+         {{"name", record.card.name},
+          {"multiprocessors", record.card.multiprocessors},
+          {"target", record.card.target}}},
+        {"problem",
+         {{"batch", record.problem.batch},
+          {"heads", record.problem.heads},
+          {"seqlen_q", record.problem.seqlen_q},
+          {"seqlen_kv", record.problem.seqlen_kv},
+          {"head_dim", record.problem.head_dim},
+          {"causal", record.problem.causal},
+          {"dtype", to_string(record.problem.dtype)}}},
+        {"bucket", to_string(bucket_of(record.problem))},
+        {"kernel_family", mma_family},
+        {"config",
+         {{"block_q", record.config.block_q},
+          {"block_kv", record.config.block_kv},
+          {"warps", record.config.warps},
+          {"stages", record.config.stages},
+          {"sequence_lengths", to_string(record.config.sequence_lengths)},
+          {"programmatic_dependent_launch", record.config.programmatic_dependent_launch}}},
+        {"kernel_digest", record.kernel_digest},
+        {"checked", record.checked},
+        {"date", record.date},
+        {"baseline_ms", rounded(record.baseline_milliseconds)},
+        {"samples_ms", std::move(samples)}};
+    return entry;
+}
+
+/// A whole number of that field that fits; throws nlohmann's own exceptions, as all of these do.
+template <typename Integer>
+Integer number(const nlohmann::json& object, const char* field, Integer least) {
+    const nlohmann::json& value = object.at(field);
+    if (!value.is_number_integer()) {
+        throw std::out_of_range(field);
+    }
+    const auto wide = value.get<std::int64_t>();
+    if (wide < least || wide > std::numeric_limits<Integer>::max()) {
+        throw std::out_of_range(field);
+    }
+    return static_cast<Integer>(wide);
+}
+
+/// One of two names.
+template <typename Value>
+Value named(const nlohmann::json& object, const char* field, Value first, Value second) {
+    const auto name = object.at(field).get<std::string>();
+    if (name != to_string(first) && name != to_string(second)) {
+        throw std::out_of_range(field);
+    }
+    return name == to_string(first) ? first : second;
+}
+
+double milliseconds(const nlohmann::json& value, bool may_be_zero) {
+    const auto time = value.get<double>();
+    if (!std::isfinite(time) || time < 0 || (time == 0 && !may_be_zero)) {
+        throw std::out_of_range("milliseconds");
+    }
+    return time;
+}
+
+Record record_of(const nlohmann::json& entry) {
+    if (entry.at("kernel_family") != mma_family) {
+        throw std::out_of_range("kernel_family");
+    }
+    Record record;
+    const nlohmann::json& card = entry.at("card");
+    record.card = {.name = card.at("name").get<std::string>(),
+                   .multiprocessors = number<int>(card, "multiprocessors", 0),
+                   .target = card.at("target").get<std::string>()};
+    const nlohmann::json& problem = entry.at("problem");
+    record.problem = {
+        .batch = number<std::int64_t>(problem, "batch", 1),
+        .heads = number<std::int64_t>(problem, "heads", 1),
+        .seqlen_q = number<std::int64_t>(problem, "seqlen_q", 1),
+        .seqlen_kv = number<std::int64_t>(problem, "seqlen_kv", 1),
+        .head_dim = number<std::int64_t>(problem, "head_dim", 1),
+        .causal = problem.at("causal").get<bool>(),
+        .dtype = named(problem, "dtype", DataType::bf16, DataType::fp16),
+    };
+    const nlohmann::json& config = entry.at("config");
+    record.config = {
+        .block_q = number<int>(config, "block_q", 1),
+        .block_kv = number<int>(config, "block_kv", 1),
+        .warps = number<int>(config, "warps", 1),
+        .stages = number<int>(config, "stages", 1),
+        .sequence_lengths = named(config, "sequence_lengths", SequenceLengths::run_time,
+                                  SequenceLengths::compile_time),
+        .programmatic_dependent_launch = config.at("programmatic_dependent_launch").get<bool>(),
+    };
+    record.kernel_digest = entry.at("kernel_digest").get<std::string>();
+    record.checked = entry.at("checked").get<bool>();
+    record.date = entry.at("date").get<std::string>();
+    record.baseline_milliseconds = milliseconds(entry.at("baseline_ms"), true);
+    const nlohmann::json& samples = entry.at("samples_ms");
+    if (!samples.is_array() || samples.empty() || samples.size() > most_samples) {
+        throw std::out_of_range("samples_ms");
+    }
+    for (const nlohmann::json& sample : samples) {
+        record.samples_milliseconds.push_back(milliseconds(sample, false));
+    }
+    return record;
+}
+
+std::optional<Record> try_record_of(const nlohmann::json& entry) {
+    try {
+        return record_of(entry);
+    } catch (const nlohmann::json::exception&) {
+        return std::nullopt;
+    } catch (const std::out_of_range&) {
+        return std::nullopt;
+    }
+}
+
+template <typename Entry>
+std::string line_of(const Entry& entry) {
+    // Names come from drivers: text that is not UTF-8 must not cost the database.
+    return entry.dump(-1, ' ', false, Entry::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string to_json_text(const Database& database) {
+    std::string lines;
+    const auto add = [&](const std::string& line) { lines += (lines.empty() ? "" : ",\n") + line; };
+    for (const Record& record : database.records()) {
+        add(line_of(to_json(record)));
+    }
+    for (const nlohmann::json& entry : database.foreign()) {
+        add(line_of(entry));
+    }
+    return first_line() + lines + std::string(last_line);
+}
+
+Database checked_from_json_text(std::string_view text, const std::string& name) {
+    const std::string first = first_line();
+    if (!text.starts_with(first) || !text.ends_with(last_line) ||
+        text.size() < first.size() + last_line.size()) {
+        return from_json_text(text, name).checked_only();  // Written by a person, or broken.
+    }
+    Database database;
+    std::string_view rest = text.substr(first.size());
+    rest.remove_suffix(last_line.size());
+    while (!rest.empty()) {
+        std::string_view line = rest.substr(0, rest.find('\n'));
+        rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+        if (line.ends_with(',')) {
+            line.remove_suffix(1);
+        }
+        if (line.find(checked_field) == std::string_view::npos) {
+            continue;
+        }
+        const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
+        if (entry.is_discarded()) {
+            return from_json_text(text, name).checked_only();
+        }
+        if (auto record = try_record_of(entry); record && record->checked) {
+            database.put(std::move(*record));
+        }
+    }
+    return database;
+}
+
+Database from_json_text(std::string_view text, const std::string& name) {
+    const auto refuse = [&](const char* what) {
+        return Error(ErrorCode::file_error, fmt::format("tuning database '{}': {}", name, what));
+    };
+    const nlohmann::json document = nlohmann::json::parse(text, nullptr, false);
+    if (!document.is_object()) {
+        throw refuse("it is not JSON, or cut short");
+    }
+    const auto format = document.find("format");
+    const auto version = document.find("version");
+    const auto records = document.find("records");
+    if (format == document.end() || *format != format_name || version == document.end() ||
+        records == document.end() || !records->is_array()) {
+        throw refuse("it is JSON, but no tuning database");
+    }
+    if (*version != format_version) {
+        throw refuse("it is of a version that this build does not read");
+    }
+    Database database;
+    for (const nlohmann::json& entry : *records) {
+        if (auto record = try_record_of(entry)) {
+            database.put(std::move(*record));
+        } else {
+            database.keep_foreign(entry);
+        }
+    }
+    return database;
+}
+
+}  // namespace backlight::tuning

@@ -1,0 +1,55 @@
+#include <array>
+
+#include "tuning/choice.hpp"
+#include "tuning/search_space.hpp"
+
+namespace backlight::tuning {
+
+namespace {
+
+/// Measured on an H200 (docs/measurements/h200_bench.json). At head_dim 128 either fills a
+/// multiprocessor with one block of eight warps, and v2's taller query tile halves the barriers an
+/// operation: equal to v3 with the causal mask, 2 to 4 % faster without. At head_dim 64 v3 takes
+/// 128 registers a thread and 41 KB, so that two blocks fit, and is 16 to 18 % faster.
+const TileConfig& hopper(std::int64_t head_dim) {
+    return kernel_preset(head_dim > 64 ? "v2" : "v3");
+}
+
+/// GeForce Blackwell, not measured. A block may have 99 KiB of shared memory, and a multiprocessor
+/// has 65,536 registers. At head_dim 128 v2 takes 80 KiB and 255 registers a thread, v3 72 KiB and
+/// 218: one block of eight warps either way, two warps a scheduler, too few to hide a tile's way
+/// from memory. v3 loads it a tile ahead; v2 has no room to (one more stage is 112 KiB), and waits
+/// for each. At head_dim 64 v3 takes 41 KiB and 128 registers: two blocks fit, which v2's 190
+/// registers do not allow.
+const TileConfig& geforce_blackwell() {
+    return kernel_preset("v3");
+}
+
+/// For lengths that the presets' tiles of 64 do not divide: the largest tiles that may.
+constexpr std::array small_tiles = {
+    TileConfig{.block_q = 16, .block_kv = 64, .warps = 4, .stages = 2},
+    TileConfig{.block_q = 32, .block_kv = 32, .warps = 4, .stages = 2},
+};
+
+}  // namespace
+
+TileConfig heuristic(const AttentionProblem& problem, const device::Target& target) {
+    const TileConfig first =
+        target.compute_major >= 12 ? geforce_blackwell() : hopper(problem.head_dim);
+    if (is_legal(first, problem, target)) {
+        return first;
+    }
+    const TileConfig& second = kernel_preset("v3");
+    if (is_legal(second, problem, target)) {
+        return second;
+    }
+    for (const TileConfig& tiles : small_tiles) {
+        if (is_legal(tiles, problem, target)) {
+            return tiles;
+        }
+    }
+    // To be refused by name.
+    return second;
+}
+
+}  // namespace backlight::tuning

@@ -1,0 +1,95 @@
+#include "tuning/search_space.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <tuple>
+
+#include "attention/validation.hpp"
+#include "backlight/error.hpp"
+
+namespace backlight::tuning {
+
+namespace {
+
+// The documented ranges of TileConfig.
+constexpr int most_block_q = 256;
+constexpr int most_block_kv = 256;
+constexpr int most_warps = 32;
+constexpr int most_stages = 8;
+
+/// The number of the preset, or the number of presets.
+std::size_t preset_rank(const TileConfig& config) {
+    const auto presets = kernel_presets();
+    const auto found = std::ranges::find(presets, config, &KernelPreset::config);
+    return static_cast<std::size_t>(found - presets.begin());
+}
+
+auto order_of(const TileConfig& config) {
+    constexpr int usual_stages = 3;
+    constexpr int usual_warps = 8;
+    const bool usual_launch = config.sequence_lengths == SequenceLengths::run_time &&
+                              config.programmatic_dependent_launch;
+    return std::tuple(
+        preset_rank(config), !usual_launch, std::max(config.stages - usual_stages, 0),
+        std::abs(std::log2(static_cast<double>(std::max(config.warps, 1)) / usual_warps)),
+        config.stages, config.block_q, config.block_kv, config.warps,
+        static_cast<int>(config.sequence_lengths), !config.programmatic_dependent_launch);
+}
+
+}  // namespace
+
+bool is_legal(const TileConfig& config, const AttentionProblem& problem,
+              const device::Target& target) {
+    try {
+        attention::validate(problem);
+        attention::validate(config, problem, target);
+        return true;
+    } catch (const Error&) {
+        return false;
+    }
+}
+
+std::vector<TileConfig> legal_tiles(const AttentionProblem& problem, const device::Target& target) {
+    attention::validate(problem);
+    std::vector<TileConfig> tiles;
+    TileConfig config;
+    for (config.block_q = 16; config.block_q <= most_block_q; config.block_q += 16) {
+        for (config.block_kv = 32; config.block_kv <= most_block_kv; config.block_kv += 32) {
+            // Other numbers of warps do not share the row groups evenly; to ask costs an exception.
+            const int step = std::lcm(config.block_q / 16, config.block_kv / 16);
+            for (config.warps = step; config.warps <= most_warps; config.warps += step) {
+                for (config.stages = 1; config.stages <= most_stages; ++config.stages) {
+                    if (!is_legal(config, problem, target)) {
+                        break;  // More stages only need more shared memory.
+                    }
+                    tiles.push_back(config);
+                }
+            }
+        }
+    }
+    std::ranges::sort(tiles, comes_before);
+    return tiles;
+}
+
+std::vector<TileConfig> launch_variants(const TileConfig& config) {
+    std::vector<TileConfig> variants;
+    for (const SequenceLengths lengths :
+         {SequenceLengths::run_time, SequenceLengths::compile_time}) {
+        for (const bool early : {true, false}) {
+            TileConfig variant = config;
+            variant.sequence_lengths = lengths;
+            variant.programmatic_dependent_launch = early;
+            if (variant != config) {
+                variants.push_back(variant);
+            }
+        }
+    }
+    return variants;
+}
+
+bool comes_before(const TileConfig& left, const TileConfig& right) {
+    return order_of(left) < order_of(right);
+}
+
+}  // namespace backlight::tuning

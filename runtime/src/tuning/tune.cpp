@@ -1,0 +1,136 @@
+#include "tuning/tune.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "attention/validation.hpp"
+#include "backlight/error.hpp"
+#include "logging.hpp"
+#include "tuning/device_trials.hpp"
+#include "tuning/kernel_digest.hpp"
+#include "tuning/search_space.hpp"
+
+namespace backlight {
+
+const char* to_string(TuneOutcome outcome) noexcept {
+    constexpr std::array names = {"timed", "slow", "spilled", "refused", "wrong", "not_reached"};
+    const auto index = static_cast<std::size_t>(outcome);
+    return index < names.size() ? names[index] : "unknown";
+}
+
+namespace tuning {
+
+namespace {
+
+Choice choose(const AttentionProblem& problem, attention::KernelLoader& loader, Tunings& tunings) {
+    const device::DeviceProperties& device = loader.device().properties();
+    return tunings.choose(problem, device, [&](const Record& record) {
+        try {
+            return !record.kernel_digest.empty() &&
+                   record.kernel_digest == main_kernel_digest(loader.store(), record.problem,
+                                                              record.config, device.target);
+        } catch (const Error&) {
+            // Without a compiler no digest can be told, and a kernel may come from the cache.
+            return false;
+        }
+    });
+}
+
+void append(std::vector<TileConfig>& configs, const TileConfig& config) {
+    if (std::ranges::count(configs, config) == 0) {
+        configs.push_back(config);
+    }
+}
+
+SearchRequest request_for(const AttentionProblem& problem, const TuneOptions& options,
+                          const device::DeviceProperties& device, const TileConfig& incumbent,
+                          Tunings& tunings) {
+    SearchRequest request{.problem = problem};
+    // The preset that is legal wherever one of them is.
+    const TileConfig& baseline = kernel_preset("v3");
+    if (is_legal(baseline, problem, device.target)) {
+        request.baseline = baseline;
+        request.compared.push_back(baseline);
+    }
+    for (const KernelPreset& preset : kernel_presets()) {
+        if (is_legal(preset.config, problem, device.target)) {
+            append(request.compared, preset.config);
+        }
+    }
+    if (is_legal(incumbent, problem, device.target)) {
+        append(request.compared, incumbent);
+    }
+    if (options.candidates.empty()) {
+        request.candidates = legal_tiles(problem, device.target);
+        request.with_variants = true;
+    } else {
+        for (const TileConfig& config : options.candidates) {
+            attention::validate(config, problem, device.target);
+        }
+        request.candidates = options.candidates;
+    }
+    const Bucket bucket = bucket_of(problem);
+    const Card card = card_of(device);
+    const Database known = tunings.user();
+    for (const Record& record : known.records()) {
+        if (record.card == card && bucket_of(record.problem) == bucket) {
+            request.known.push_back(record);
+        }
+    }
+    return request;
+}
+
+Database records_of(const std::vector<TuneCandidate>& candidates, const AttentionProblem& problem,
+                    const Card& card) {
+    Database database;
+    for (const TuneCandidate& candidate : candidates) {
+        const bool timed = candidate.outcome == TuneOutcome::timed;
+        if (candidate.from_database || (!timed && candidate.outcome != TuneOutcome::slow)) {
+            continue;
+        }
+        database.put({.card = card,
+                      .problem = problem,
+                      .config = candidate.config,
+                      .kernel_digest = candidate.kernel_digest,
+                      .checked = timed,
+                      .samples_milliseconds = candidate.samples_milliseconds,
+                      .baseline_milliseconds = candidate.baseline_milliseconds,
+                      .date = now_utc()});
+    }
+    return database;
+}
+
+}  // namespace
+
+TileConfig choose_config(const AttentionProblem& problem, attention::KernelLoader& loader,
+                         Tunings& tunings) {
+    const Choice choice = choose(problem, loader, tunings);
+    logger().info("{}: {} ({}{})", to_string(problem), to_string(choice.config),
+                  to_string(choice.source), choice.stale ? ", of an earlier kernel" : "");
+    return choice.config;
+}
+
+TuneReport tune(const AttentionProblem& problem, const TuneOptions& options,
+                attention::KernelLoader& loader, Tunings& tunings) {
+    check_options(options);
+    attention::validate(problem);
+    const device::DeviceProperties& device = loader.device().properties();
+    const TileConfig incumbent = choose(problem, loader, tunings).config;
+    const SearchRequest request = request_for(problem, options, device, incumbent, tunings);
+    DeviceTrials trials(loader, problem, options.stream);
+    const double start = trials.seconds();
+
+    TuneReport report{.problem = problem};
+    report.candidates = search(request, options, trials);
+    tunings.add(records_of(report.candidates, problem, card_of(device)));
+    report.winner = choose(problem, loader, tunings).config;
+    report.seconds = trials.seconds() - start;
+    report.complete = std::ranges::count(report.candidates, TuneOutcome::not_reached,
+                                         &TuneCandidate::outcome) == 0;
+    return report;
+}
+
+}  // namespace tuning
+
+}  // namespace backlight

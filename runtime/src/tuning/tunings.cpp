@@ -1,0 +1,66 @@
+#include "tuning/tunings.hpp"
+
+#include <array>
+
+#include "backlight/error.hpp"
+#include "logging.hpp"
+#include "tuning/shipped.hpp"
+
+namespace backlight::tuning {
+
+void Tunings::read_once() {
+    if (read_ || file_.empty()) {
+        return;
+    }
+    read_ = true;
+    try {
+        user_.merge(read_checked_records(file_));
+    } catch (const Error& error) {
+        logger().warn("{}; it is not used", error.what());
+    }
+}
+
+Choice Tunings::choose(const AttentionProblem& problem, const device::DeviceProperties& device,
+                       const IsFresh& is_fresh) {
+    const std::lock_guard lock(mutex_);
+    read_once();
+    const std::array<DatabaseLayer, 2> layers = {{
+        {&user_, ChoiceSource::tuned},
+        {&shipped_database(), ChoiceSource::shipped},
+    }};
+    return tuning::choose(problem, device, layers, is_fresh);
+}
+
+Database Tunings::user() {
+    const std::lock_guard lock(mutex_);
+    read_once();
+    Database all = user_;
+    try {
+        all.merge(file_.empty() ? Database{} : read_database(file_));
+    } catch (const Error& error) {
+        logger().debug("{}; it is not used", error.what());  // Told when it was read first.
+    }
+    if (!all.foreign().empty()) {
+        logger().warn("tuning database '{}': {} of its records are not understood, and left alone",
+                      file_.string(), all.foreign().size());
+    }
+    return all;
+}
+
+void Tunings::add(const Database& additions) {
+    const std::lock_guard lock(mutex_);
+    read_once();
+    for (const Record& record : additions.records()) {
+        user_.put(record);
+    }
+    if (file_.empty()) {
+        return;
+    }
+    try {
+        user_.merge(add_to_file(file_, additions));
+    } catch (const Error& error) {
+        logger().warn("{}; what was tuned counts in this process only", error.what());
+    }
+}
+
+}  // namespace backlight::tuning

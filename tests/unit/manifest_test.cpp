@@ -1,0 +1,199 @@
+// Which kernels a prebuild is about: manifests, options, the configurations that are chosen.
+
+#include "manifest.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "configuration_choice.hpp"
+#include "kernel_selection.hpp"
+#include "runtime_implementation.hpp"
+#include "test_support.hpp"
+
+using namespace backlight;
+using namespace backlight::tool;
+using test::check_refused;
+
+namespace {
+
+std::vector<WantedProblem> parsed(const std::string& text) {
+    return parse_manifest(
+        nlohmann::json::parse(text), "problems.json",
+        {.configs = {{"v3", kernel_preset("v3")}}, .targets = {device::target_by_name("sm_120a")}});
+}
+
+SelectionOptions one_problem() {
+    SelectionOptions options;
+    options.targets = {"sm_90a"};
+    options.head_dims = {64};
+    options.causal = true;
+    options.dtypes = {DataType::bf16};
+    options.kernels = {"v3"};
+    return options;
+}
+
+compiler::KernelStore memory_store() {
+    return compiler::KernelStore({.nvrtc_path = test::real_nvrtc_path()});
+}
+
+}  // namespace
+
+TEST_CASE("a manifest entry says its problem and what it leaves out comes from the command line") {
+    const auto problems = parsed(R"([
+        {"head_dim": 64},
+        {"batch": 8, "heads": 16, "seqlen": 4096, "head_dim": 128, "causal": true, "dtype": "fp16",
+         "softmax_scale": 0.1, "targets": ["sm_90a", "sm_120a"],
+         "configurations": ["v2", {"block_q": 16, "block_kv": 64, "warps": 4, "stages": 2,
+                                   "sequence_lengths": "compile_time"}]},
+        {"seqlen_q": 128, "seqlen_kv": 256, "head_dim": 64}])");
+    REQUIRE(problems.size() == 3);
+    CHECK(problems[0].problem == AttentionProblem{.head_dim = 64});
+    CHECK(problems[0].configs.at(0).name == "v3");
+    CHECK(problems[0].targets.at(0).name == "sm_120a");
+
+    CHECK(problems[1].problem == AttentionProblem{.batch = 8,
+                                                  .heads = 16,
+                                                  .seqlen_q = 4096,
+                                                  .seqlen_kv = 4096,
+                                                  .head_dim = 128,
+                                                  .causal = true,
+                                                  .dtype = DataType::fp16});
+    REQUIRE(problems[1].configs.size() == 2);
+    CHECK(problems[1].configs[0].config == kernel_preset("v2"));
+    CHECK(problems[1].configs[1].name == "tile_16_64_4_2");
+    CHECK(problems[1].configs[1].config.sequence_lengths == SequenceLengths::compile_time);
+    CHECK(problems[1].targets.size() == 2);
+    CHECK(problems[2].problem.seqlen_kv == 256);
+}
+
+TEST_CASE("what is wrong in a manifest is told by entry and field and value and rule") {
+    struct Case {
+        const char* text;
+        std::initializer_list<std::string_view> fragments;
+        ErrorCode code = ErrorCode::invalid_argument;
+    };
+    const Case cases[] = {
+        {R"({"head_dim": 64})", {"problems.json", "list of problems"}},
+        {R"([7])", {"entry 1 is 7", "object"}},
+        {R"([{"head_dim": 64}, {"headdim": 64}])", {"entry 2", "'headdim'", "head_dim"}},
+        {R"([{}])", {"entry 1", "head_dim is missing", "whole number"}},
+        {R"([{"head_dim": "64"}])", {"entry 1", "head_dim is \"64\""}},
+        {R"([{"head_dim": 64.5}])", {"head_dim is 64.5"}},
+        {R"([{"head_dim": 18446744073709551615}])", {"head_dim is 18446744073709551615"}},
+        {R"([{"head_dim": 64, "seqlen": 0}])", {"seqlen is 0"}},
+        {R"([{"head_dim": 64, "seqlen_q": 64}])", {"seqlen_kv is missing"}},
+        {R"([{"head_dim": 64, "seqlen": 64, "seqlen_q": 64}])", {"seqlen is 64", "left out"}},
+        {R"([{"head_dim": 64, "causal": 1}])", {"causal is 1", "true or false"}},
+        {R"([{"head_dim": 64, "dtype": "fp8"}])", {"entry 1", "'fp8'", "bf16 or fp16"}},
+        {R"([{"head_dim": 64, "dtype": 16}])", {"dtype is 16"}},
+        {R"([{"head_dim": 64, "softmax_scale": "small"}])", {"softmax_scale is \"small\""}},
+        {R"([{"head_dim": 64, "targets": []}])", {"targets is []", "list"}},
+        {R"([{"head_dim": 64, "targets": ["sm_89"]}])", {"entry 1", "sm_89"}},
+        {R"([{"head_dim": 64, "configurations": "v3"}])", {"configurations is \"v3\"", "list"}},
+        {R"([{"head_dim": 64, "configurations": ["v3", {"block_q": 64}]}])",
+         {"entry 1: configuration 2", "block_kv is missing"}},
+        {R"([{"head_dim": 64, "configurations": [{"blockq": 64}]}])", {"'blockq'"}},
+        {R"([{"head_dim": 64, "configurations": ["v9"]}])",
+         {"entry 1", "v9"},
+         ErrorCode::unknown_kernel},
+    };
+    for (const Case& wrong : cases) {
+        CAPTURE(wrong.text);
+        check_refused(wrong.code, wrong.fragments, [&] { parsed(wrong.text); });
+    }
+}
+
+TEST_CASE("a manifest that cannot be read or is not JSON is refused by its path") {
+    const test::TemporaryDirectory directory;
+    const std::string path = (directory.path() / "problems.json").string();
+    check_refused(ErrorCode::file_error, {path}, [&] { read_manifest(path, {}); });
+    std::ofstream(path) << "[{\"head_dim\": 64,";
+    check_refused(ErrorCode::invalid_argument, {path, "not JSON"},
+                  [&] { read_manifest(path, {}); });
+}
+
+TEST_CASE("a problem is made for every mask and type and target that the options name") {
+    SelectionOptions options;
+    options.head_dims = {64};
+    CHECK(wanted_problems(options).size() == 4);
+    CHECK(wanted_problems(options)[0].targets.size() == 2);
+    options.full = true;
+    options.dtypes = {DataType::fp16};
+    options.shapes = {"2_3_128_64"};
+    const auto problems = wanted_problems(options);
+    REQUIRE(problems.size() == 2);
+    CHECK(problems[0].problem.batch == 2);
+    CHECK(problems[0].problem.seqlen_q == 128);
+    CHECK(problems[1].problem.seqlen_q == 0);
+    CHECK_FALSE(problems[1].problem.causal);
+    // Where nothing tells a problem, the head dimensions that the kernels take.
+    CHECK(wanted_problems({}).size() == 8);
+}
+
+TEST_CASE("what the library refuses is told with where the problem comes from") {
+    auto store = memory_store();
+    SelectionOptions options = one_problem();
+    options.bake_seqlen = true;
+    check_refused(ErrorCode::invalid_argument, {"head-dim 64, v3, sm_90a", "seqlen is not given"},
+                  [&] { select_chains(options, store); });
+    options.head_dims.clear();
+    options.shapes = {"1_1_100_64"};
+    check_refused(ErrorCode::unsupported, {"shape 1_1_100_64, v3, sm_90a", "100"},
+                  [&] { select_chains(options, store); });
+}
+
+TEST_CASE("a kernel that several problems share is told once with all that it serves") {
+    auto store = memory_store();
+    SelectionOptions options = one_problem();
+    options.full = true;
+    options.kernels = {"v2", "v3"};
+    const auto chains = select_chains(options, store);
+    CHECK(chains.size() == 4);
+    const auto kernels =
+        distinct_kernels(chains, [&](const auto& request) { return store.key_of(request); });
+    // Delta and convert serve all of them.
+    CHECK(kernels.size() == 6);
+    const auto delta = std::ranges::find(kernels, "attention_backward_delta",
+                                         [](const auto& kernel) { return kernel.request.entry; });
+    REQUIRE(delta != kernels.end());
+    CHECK(delta->serves == "bf16 head_dim=64 full,causal v2,v3");
+}
+
+TEST_CASE("tuned records of a card that is not there choose only where they are asked for") {
+    const test::TemporaryDirectory directory;
+    const AttentionProblem problem{.seqlen_q = 2048, .seqlen_kv = 2048, .head_dim = 64};
+    const TileConfig tuned{.block_q = 16, .block_kv = 64, .warps = 4, .stages = 3};
+    tuning::Database database;
+    database.put({.card = {.name = "A card", .multiprocessors = 10, .target = "sm_90a"},
+                  .problem = problem,
+                  .config = tuned,
+                  .kernel_digest = "of another build",
+                  .checked = true,
+                  .samples_milliseconds = {1, 1, 1},
+                  .date = "2026-01-01T00:00:00Z"});
+    const auto file = directory.path() / "tuning.json";
+    tuning::write_database(file, database);
+    auto store = memory_store();
+    const auto chosen = [&](const std::filesystem::path& path, AttentionProblem of,
+                            const char* target) {
+        std::vector<TileConfig> configs;
+        for (const NamedConfig& named :
+             ConfigurationChoice(path, store).configs_for(of, device::target_by_name(target))) {
+            configs.push_back(named.config);
+        }
+        return configs;
+    };
+    const auto has = [&](const std::vector<TileConfig>& configs) {
+        return std::ranges::count(configs, tuned) == 1;
+    };
+    const auto heuristic = default_config(problem, device::target_by_name("sm_90a"));
+    CHECK(chosen({}, problem, "sm_90a").front() == heuristic);
+    CHECK_FALSE(has(chosen({}, problem, "sm_90a")));
+    CHECK(has(chosen(file, problem, "sm_90a")));
+    CHECK(chosen(file, problem, "sm_90a").front() == heuristic);
+    CHECK_FALSE(has(chosen(file, problem, "sm_120a")));
+    // Without a length, those of the usual lengths count.
+    CHECK(has(chosen(file, {.head_dim = 64}, "sm_90a")));
+}

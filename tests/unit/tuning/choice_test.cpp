@@ -1,0 +1,146 @@
+// What a plan uses whose maker names no configuration.
+
+#include "tuning/choice.hpp"
+
+#include "tuning/shipped.hpp"
+#include "tuning_test_support.hpp"
+
+using namespace backlight;
+using namespace backlight::test;
+using namespace backlight::tuning;
+
+namespace {
+
+const TileConfig v1 = kernel_preset("v1");
+const TileConfig v2 = kernel_preset("v2");
+const TileConfig v3 = kernel_preset("v3");
+
+bool is_fresh(const Record& record) {
+    return record.kernel_digest == "fresh";
+}
+
+Choice chosen(const Database& user, const Database& shipped,
+              const AttentionProblem& problem = tuned_problem(),
+              const device::DeviceProperties& device = properties()) {
+    const std::array<DatabaseLayer, 2> layers = {{
+        {&user, ChoiceSource::tuned},
+        {&shipped, ChoiceSource::shipped},
+    }};
+    return choose(problem, device, layers, is_fresh);
+}
+
+Record with(Record record, const std::string& digest) {
+    record.kernel_digest = digest;
+    return record;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a tuned record counts for more than a shipped one and that for more than the heuristic") {
+    const Database tuned = database_of({record(v1, 0.9)});
+    const Database shipped = database_of({record(v3, 0.5)});
+    Choice choice = chosen(tuned, shipped);
+    CHECK(choice.config == v1);
+    CHECK(choice.source == ChoiceSource::tuned);
+    choice = chosen({}, shipped);
+    CHECK(choice.config == v3);
+    CHECK(choice.source == ChoiceSource::shipped);
+    choice = chosen({}, {});
+    CHECK(choice.config == heuristic(tuned_problem(), properties().target));
+    CHECK(choice.source == ChoiceSource::heuristic);
+}
+
+TEST_CASE("records of another card are not used") {
+    const Database tuned = database_of({record(v1, 0.9)});
+    for (auto device : {properties("Another card"), properties("Test card", "sm_120a")}) {
+        CHECK(chosen(tuned, {}, tuned_problem(), device).source == ChoiceSource::heuristic);
+    }
+    auto fewer = properties();
+    fewer.multiprocessors = 114;
+    CHECK(chosen(tuned, {}, tuned_problem(), fewer).source == ChoiceSource::heuristic);
+}
+
+TEST_CASE("the nearest bucket is used whatever the layer and none that is too far away") {
+    const Database tuned = database_of({record(v1, 0.9, tuned_problem(512))});
+    const Database shipped = database_of({record(v3, 0.9, tuned_problem(4096))});
+    CHECK(chosen(tuned, shipped, tuned_problem(512)).config == v1);
+    CHECK(chosen(tuned, shipped, tuned_problem(1024)).config == v1);
+    CHECK(chosen(tuned, shipped, tuned_problem(2048)).config == v3);
+    const Choice far = chosen(tuned, shipped, tuned_problem(32768));
+    CHECK(far.config == v3);
+    CHECK(far.distance == 12);
+    CHECK(chosen(tuned, shipped, tuned_problem(65536)).source == ChoiceSource::heuristic);
+    // As far from both: the user's.
+    CHECK(chosen(database_of({record(v1, 0.9, tuned_problem(1024))}),
+                 database_of({record(v3, 0.9, tuned_problem(4096))}), tuned_problem(2048))
+              .config == v1);
+}
+
+TEST_CASE("bf16 records serve fp16 problems where there are none of fp16") {
+    AttentionProblem half = tuned_problem();
+    half.dtype = DataType::fp16;
+    const Database bf16 = database_of({record(v1, 0.9)});
+    CHECK(chosen(bf16, {}, half).config == v1);
+    CHECK(chosen(bf16, database_of({record(v3, 0.9, half)}), half).config == v3);
+}
+
+TEST_CASE("a stale record is not wrong but gives way to a fresh one of the same bucket") {
+    const Database stale = database_of({with(record(v1, 0.1), "before")});
+    Choice choice = chosen(stale, {});
+    CHECK(choice.config == v1);
+    CHECK(choice.stale);
+    choice = chosen(stale, database_of({record(v3, 0.9)}));
+    CHECK(choice.config == v3);
+    CHECK(!choice.stale);
+    const Database both = database_of({with(record(v1, 0.1), "before"), record(v2, 0.9)});
+    CHECK(chosen(both, {}).config == v2);
+}
+
+TEST_CASE("a record that was not checked or is not legal here is not used") {
+    Record screened = record(v1, 0.1);
+    screened.checked = false;
+    CHECK(chosen(database_of({screened, record(v2, 0.9)}), {}).config == v2);
+    // 96 is in the bucket of 128, but no multiple of 64.
+    const AttentionProblem odd = tuned_problem(96);
+    const Choice choice = chosen(database_of({record(v1, 0.1, tuned_problem(128))}), {}, odd);
+    CHECK(choice.source == ChoiceSource::heuristic);
+}
+
+TEST_CASE("a kernel with constant lengths serves the lengths it was timed at and no others") {
+    Record constant = record(v1, 0.5);
+    constant.config.sequence_lengths = SequenceLengths::compile_time;
+    const Database tuned = database_of({constant, record(v2, 0.8)});
+    CHECK(chosen(tuned, {}).config == constant.config);
+    CHECK(chosen(tuned, {}, tuned_problem(4096 - 64)).config == v2);
+}
+
+TEST_CASE("the fastest wins by its ratio to the baseline of its own run") {
+    // On a day when the card ran slower: 2.2 ms beside a baseline of 2 ms.
+    Record other_day = record(v1, 2.2);
+    other_day.baseline_milliseconds = 2;
+    CHECK(chosen(database_of({other_day, record(v2, 1.2)}), {}).config == v1);
+    // Where one has no baseline, times are all there is.
+    other_day.baseline_milliseconds = 0;
+    CHECK(chosen(database_of({other_day, record(v2, 1.2)}), {}).config == v2);
+}
+
+TEST_CASE("within the noise the heuristic stays and beyond it the faster wins") {
+    REQUIRE(heuristic(tuned_problem(), properties().target) == v2);
+    CHECK(chosen(database_of({record(v1, 0.997), record(v2, 1)}), {}).config == v2);
+    CHECK(chosen(database_of({record(v1, 0.98), record(v2, 1)}), {}).config == v1);
+}
+
+TEST_CASE("every problem of 512 to 16384 keys finds a shipped record of the H200") {
+    const auto device = properties("NVIDIA H200");
+    for (const std::int64_t head_dim : {64, 128}) {
+        for (const bool causal : {true, false}) {
+            for (std::int64_t seqlen = 512; seqlen <= 16384; seqlen *= 2) {
+                const auto problem = tuned_problem(seqlen, head_dim, causal);
+                CAPTURE(to_string(problem));
+                CHECK(chosen({}, shipped_database(), problem, device).source ==
+                      ChoiceSource::shipped);
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+// Which configurations are searched, and in which order.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "attention/validation.hpp"
+#include "backlight/error.hpp"
+#include "device/target.hpp"
+#include "test_support.hpp"
+#include "tuning/choice.hpp"
+#include "tuning/search_space.hpp"
+
+using namespace backlight;
+using namespace backlight::tuning;
+using device::target_by_name;
+
+namespace {
+
+AttentionProblem square(std::int64_t seqlen, std::int64_t head_dim) {
+    return {.batch = 2, .heads = 4, .seqlen_q = seqlen, .seqlen_kv = seqlen, .head_dim = head_dim};
+}
+
+}  // namespace
+
+TEST_CASE("every enumerated configuration passes the validation of plans") {
+    for (const char* name : {"sm_90a", "sm_120a"}) {
+        const device::Target target = target_by_name(name);
+        for (const std::int64_t head_dim : {64, 128}) {
+            for (const std::int64_t seqlen : {64, 96, 4096}) {
+                const AttentionProblem problem = square(seqlen, head_dim);
+                const auto tiles = legal_tiles(problem, target);
+                CHECK(!tiles.empty());
+                for (const TileConfig& config : tiles) {
+                    CHECK_NOTHROW(attention::validate(config, problem, target));
+                    for (const TileConfig& variant : launch_variants(config)) {
+                        CHECK_NOTHROW(attention::validate(variant, problem, target));
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("nothing legal within the ranges of TileConfig is missing from the enumeration") {
+    const device::Target target = target_by_name("sm_90a");
+    const AttentionProblem problem = square(1536, 128);
+    const auto tiles = legal_tiles(problem, target);
+    std::size_t legal = 0;
+    TileConfig config;
+    // One beyond each range, and every number of warps.
+    for (config.block_q = 16; config.block_q <= 272; config.block_q += 16) {
+        for (config.block_kv = 32; config.block_kv <= 288; config.block_kv += 32) {
+            for (config.warps = 1; config.warps <= 33; ++config.warps) {
+                for (config.stages = 1; config.stages <= 9; ++config.stages) {
+                    if (is_legal(config, problem, target)) {
+                        ++legal;
+                        CHECK_MESSAGE(std::ranges::count(tiles, config) == 1, to_string(config));
+                    }
+                }
+            }
+        }
+    }
+    CHECK(tiles.size() == legal);
+    CHECK(legal > 100);
+}
+
+TEST_CASE("what needs more shared memory than a block has is not enumerated") {
+    const auto hopper = legal_tiles(square(4096, 128), target_by_name("sm_90a"));
+    const auto geforce = legal_tiles(square(4096, 128), target_by_name("sm_120a"));
+    CHECK(geforce.size() < hopper.size());
+    for (const TileConfig& config : geforce) {
+        CHECK(shared_memory_bytes(config, 128) <= 99 * 1024);
+        CHECK(std::ranges::count(hopper, config) == 1);
+    }
+}
+
+TEST_CASE("the presets are tried first and the order of all is strict") {
+    const auto tiles = legal_tiles(square(4096, 64), target_by_name("sm_90a"));
+    REQUIRE(tiles.size() > kernel_presets().size());
+    for (std::size_t i = 0; i < kernel_presets().size(); ++i) {
+        CHECK(tiles[i] == kernel_presets()[i].config);
+    }
+    for (std::size_t i = 1; i < tiles.size(); ++i) {
+        CHECK(comes_before(tiles[i - 1], tiles[i]));
+        CHECK(!comes_before(tiles[i], tiles[i - 1]));
+    }
+}
+
+TEST_CASE("a configuration has three other ways to be launched") {
+    const TileConfig config = kernel_preset("v2");
+    const auto variants = launch_variants(config);
+    CHECK(variants.size() == 3);
+    for (const TileConfig& variant : variants) {
+        CHECK(variant != config);
+        CHECK(variant.block_q == config.block_q);
+        CHECK(variant.stages == config.stages);
+        CHECK(comes_before(config, variant));
+    }
+}
+
+TEST_CASE("a problem that no kernel takes is refused by the enumeration as by a plan") {
+    test::check_refused(ErrorCode::unsupported, {"head_dim is 96"},
+                        [] { legal_tiles(square(64, 96), target_by_name("sm_90a")); });
+}
+
+TEST_CASE("the heuristic is legal wherever a configuration with tiles of 16 by 32 is") {
+    for (const char* name : {"sm_90a", "sm_100a", "sm_120a"}) {
+        const device::Target target = target_by_name(name);
+        for (const std::int64_t head_dim : {64, 128}) {
+            for (std::int64_t seqlen = 32; seqlen <= 640; seqlen += 32) {
+                const AttentionProblem problem = square(seqlen, head_dim);
+                CAPTURE(to_string(problem));
+                CHECK(is_legal(heuristic(problem, target), problem, target));
+            }
+        }
+    }
+    CHECK(heuristic(square(4096, 128), target_by_name("sm_90a")) == kernel_preset("v2"));
+    CHECK(heuristic(square(4096, 64), target_by_name("sm_90a")) == kernel_preset("v3"));
+    CHECK(heuristic(square(4096, 128), target_by_name("sm_120a")) == kernel_preset("v3"));
+    CHECK(heuristic(square(4096, 64), target_by_name("sm_120a")) == kernel_preset("v3"));
+}

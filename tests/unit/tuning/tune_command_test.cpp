@@ -1,0 +1,209 @@
+// `backlight tune`, its tables and its pictures.
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "backlight/error.hpp"
+#include "command.hpp"
+#include "plot.hpp"
+#include "tune.hpp"
+#include "tune_report.hpp"
+#include "tuning_test_support.hpp"
+
+using namespace backlight;
+using namespace backlight::test;
+using namespace backlight::tool;
+
+namespace {
+
+struct Outcome {
+    int exit_code;
+    std::string out;
+    std::string errors;
+};
+
+Outcome command(const std::vector<std::string>& arguments) {
+    std::ostringstream out;
+    std::ostringstream errors;
+    const int exit_code = run_command(arguments, out, errors);
+    return {exit_code, out.str(), errors.str()};
+}
+
+bool contains(const std::string& text, std::string_view part) {
+    return text.find(part) != std::string::npos;
+}
+
+void check_failure(const std::vector<std::string>& arguments,
+                   std::initializer_list<std::string_view> fragments) {
+    const Outcome outcome = command(arguments);
+    CAPTURE(outcome.errors);
+    CHECK(outcome.exit_code == exit_failure);
+    for (const std::string_view fragment : fragments) {
+        CAPTURE(fragment);
+        CHECK(contains(outcome.errors, fragment));
+    }
+}
+
+TuneCandidate candidate(const TileConfig& config, const char* preset, double milliseconds) {
+    return {.config = config,
+            .preset = preset,
+            .outcome = TuneOutcome::timed,
+            .resources = KernelResources{.registers = 168, .compile_milliseconds = 321},
+            .samples_milliseconds = {milliseconds},
+            .median_milliseconds = milliseconds,
+            .noise = 0.005,
+            .baseline_milliseconds = 2};
+}
+
+TuneReport report() {
+    TuneReport made{.problem = tuned_problem()};
+    made.winner = {.block_q = 64, .block_kv = 128, .warps = 8, .stages = 1};
+    made.candidates = {candidate(kernel_preset("v1"), "v1", 2.5),
+                       candidate(kernel_preset("v2"), "v2", 2.2),
+                       candidate(kernel_preset("v3"), "v3", 2), candidate(made.winner, "", 1.6)};
+    made.candidates.push_back({.config = {.block_q = 16}, .outcome = TuneOutcome::spilled});
+    return made;
+}
+
+const char* const no_programs = "/nonexistent";
+
+}  // namespace
+
+TEST_CASE("a refused argument of tune names the option and its value and the rule") {
+    check_failure({"tune", "--shape", "8_16"}, {"invalid_argument", "shape is '8_16'"});
+    check_failure({"tune", "--dtype", "fp8"}, {"invalid_argument", "'fp8'"});
+    check_failure({"tune", "--tile", "1,2"}, {"invalid_argument", "tile is '1,2'"});
+    check_failure({"tune", "--budget", "soon"}, {"invalid_argument", "budget is 'soon'", "60s"});
+    check_failure({"tune", "--budget", "0s"}, {"invalid_argument", "budget is '0s'"});
+    check_failure({"tune", "--repeats", "1"}, {"invalid_argument", "repeats is 1"});
+    check_failure({"tune", "--kernel-family", "wgmma"}, {"unsupported", "kernel_family is 'wgmma'",
+                                                         "this build has the family mma only"});
+    check_failure({"tune", "--plot", "picture.jpg"},
+                  {"invalid_argument", "plot is 'picture.jpg'", ".svg or .png"});
+    check_failure({"tune", "--json", "/nonexistent/report.json"},
+                  {"file_error", "/nonexistent/report.json"});
+    check_failure({"tune", "--merge", "/nonexistent/tuning.json"},
+                  {"file_error", "merge is '/nonexistent/tuning.json'"});
+}
+
+TEST_CASE("a budget is a number of seconds or minutes or hours") {
+    CHECK(parse_budget("90") == doctest::Approx(90));
+    CHECK(parse_budget("60s") == doctest::Approx(60));
+    CHECK(parse_budget("1.5m") == doctest::Approx(90));
+    CHECK(parse_budget("2h") == doctest::Approx(7200));
+    for (const char* text : {"", "s", "-1s", "0", "1 s", "1d", "nan", "inf", "1e9h"}) {
+        CAPTURE(text);
+        CHECK_THROWS_AS(parse_budget(text), Error);
+    }
+}
+
+TEST_CASE("merging and exporting databases needs neither GPU nor driver") {
+    const Environment no_driver("BACKLIGHT_DRIVER_PATH", "/nonexistent/libcuda.so.1");
+    const TemporaryDirectory folder;
+    const auto file = [&](const char* name) { return (folder.path() / name).string(); };
+    tuning::Record screened = record(kernel_preset("v1"), 3);
+    screened.checked = false;
+    tuning::write_database(file("a.json"), database_of({record(kernel_preset("v2"), 1)}));
+    tuning::write_database(file("b.json"), database_of({record(kernel_preset("v3"), 2), screened}));
+    const Outcome outcome =
+        command({"tune", "--merge", file("a.json"), "--merge", file("b.json"), "--database",
+                 file("all.json"), "--export", file("shipped.json")});
+    CAPTURE(outcome.errors);
+    CHECK(outcome.exit_code == exit_success);
+    CHECK(contains(outcome.out, "3 records"));
+    CHECK(tuning::read_database(file("all.json")).records().size() == 3);
+    CHECK(tuning::read_database(file("shipped.json")).records().size() == 2);
+}
+
+TEST_CASE("the table tells of each configuration how much faster than the presets it is") {
+    const std::string text = format_tune(report());
+    CAPTURE(text);
+    CHECK(contains(text, "tile_64_128_8_1 *"));
+    CHECK(contains(text, "over v1"));
+    CHECK(contains(text, "+56.2%"));  // 2.5 / 1.6
+    CHECK(contains(text, "+37.5%"));  // 2.2 / 1.6
+    CHECK(contains(text, "+25.0%"));  // 2 / 1.6
+    CHECK(contains(text, "321 ms"));
+    CHECK(contains(text, "168"));
+    CHECK(contains(text, "1 spilled"));
+    CHECK(text.find("tile_64_128_8_1") < text.find("v3  "));
+    CHECK(!contains(text, "wrong:"));
+}
+
+TEST_CASE("speeds of different runs are compared by their baselines") {
+    TuneReport two_runs = report();
+    // Known from a day when the card ran at half the speed.
+    two_runs.candidates[0].median_milliseconds = 5;
+    two_runs.candidates[0].baseline_milliseconds = 4;
+    const auto speed = speed_against(*winner_of(two_runs), two_runs, "v1");
+    REQUIRE(speed.has_value());
+    CHECK(*speed == doctest::Approx(2.5 / 1.6));
+    two_runs.candidates[0].outcome = TuneOutcome::slow;
+    CHECK(!speed_against(*winner_of(two_runs), two_runs, "v1"));
+}
+
+TEST_CASE("a preset that beats the winner by more than the noise is reported") {
+    TuneReport bad = report();
+    CHECK(presets_that_beat_the_winner(bad).empty());
+    bad.winner = kernel_preset("v2");
+    CHECK(presets_that_beat_the_winner(bad) == std::vector<std::string>{"v3"});
+    bad.candidates[1].median_milliseconds = 2.005;  // 0.25 percent: noise
+    CHECK(presets_that_beat_the_winner(bad).empty());
+    CHECK(to_json(bad)["presets_that_beat_the_winner"].empty());
+}
+
+TEST_CASE("the JSON of a tuning holds every sample and what follows from it") {
+    const auto document = to_json(report());
+    CHECK(document["candidates"].size() == 5);
+    CHECK(document["candidates"][3]["configuration"] == "tile_64_128_8_1");
+    CHECK(document["candidates"][3]["samples_ms"][0] == 1.6);
+    CHECK(document["candidates"][4]["outcome"] == "spilled");
+    CHECK(document["speed_of_winner_against"]["v3"].get<double>() == doctest::Approx(1.25));
+    CHECK(document["winner"]["block_kv"] == 128);
+}
+
+TEST_CASE("a script for gnuplot holds the figures and quotes what people wrote") {
+    Chart chart = tune_chart(report());
+    chart.title = "It's a title";
+    const std::string script = gnuplot_script({chart}, "it's.svg");
+    CAPTURE(script);
+    CHECK(contains(script, "set terminal svg"));
+    CHECK(contains(script, "set output 'it''s.svg'"));
+    CHECK(contains(script, "set title 'It''s a title'"));
+    CHECK(contains(script, "\"tile_64_128_8_1\" 858.993"));  // 1.374 TFLOP in 1.6 ms
+    CHECK(contains(script, "with boxes"));
+    CHECK(contains(gnuplot_script({chart}, "a.png"), "set terminal pngcairo"));
+}
+
+TEST_CASE(
+    "without gnuplot a picture is refused before anything is measured and names the package") {
+    const Environment path("PATH", no_programs);
+    check_failure({"tune", "--plot", "picture.svg"},
+                  {"file_error", "gnuplot", "Debian package gnuplot-nox"});
+    check_failure({"bench", "--plot", "picture.svg"},
+                  {"file_error", "gnuplot", "Debian package gnuplot-nox"});
+}
+
+TEST_CASE("a picture of a bench has a line a kernel and a peer over the sequence lengths") {
+    const auto measurement = [](int seqlen, double rate) {
+        return nlohmann::ordered_json{
+            {"problem",
+             {{"seqlen_q", seqlen}, {"head_dim", 128}, {"causal", true}, {"dtype", "bf16"}}},
+            {"variants", {{{"kernel", "v3"}, {"tflops", rate}}}},
+            {"peers", {{{"name", "cuDNN"}, {"tflops", 2 * rate}}}}};
+    };
+    const nlohmann::ordered_json document = {
+        {"gpu", {{"name", "Test card"}}},
+        {"measurements", {measurement(4096, 200), measurement(512, 100)}}};
+    const auto charts = bench_charts({document});
+    REQUIRE(charts.size() == 1);
+    REQUIRE(charts[0].series.size() == 2);
+    CHECK(charts[0].series[0].name == "v3");
+    CHECK(charts[0].series[1].name == "cuDNN");
+    REQUIRE(charts[0].series[1].points.size() == 2);
+    CHECK(charts[0].series[1].points[0].x == 512);
+    CHECK(charts[0].series[1].points[0].y == 200);
+    CHECK(contains(gnuplot_script(charts, "a.svg"), "set logscale x 2"));
+    check_refused(ErrorCode::file_error, {"bench --json"}, [] { bench_charts({{{"a", 1}}}); });
+}

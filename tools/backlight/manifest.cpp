@@ -1,0 +1,226 @@
+#include "manifest.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <limits>
+#include <span>
+#include <string_view>
+
+#include "backlight/error.hpp"
+
+namespace backlight::tool {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array<std::string_view, 11> problem_fields = {
+    "batch",  "heads", "seqlen",        "seqlen_q",       "seqlen_kv", "head_dim",
+    "causal", "dtype", "softmax_scale", "configurations", "targets"};
+constexpr std::array<std::string_view, 6> config_fields = {
+    "block_q", "block_kv", "warps", "stages", "sequence_lengths", "programmatic_dependent_launch"};
+
+/// One object of a manifest, read field by field; errors say where it is.
+class Fields {
+  public:
+    Fields(const json& object, std::string where, std::span<const std::string_view> known)
+        : object_(object), where_(std::move(where)) {
+        if (!object.is_object()) {
+            throw Error(ErrorCode::invalid_argument,
+                        fmt::format("{} is {}: it must be an object with the fields {}", where_,
+                                    object.dump(), fmt::join(known, ", ")));
+        }
+        for (const auto& [name, value] : object.items()) {
+            if (std::ranges::find(known, name) == known.end()) {
+                throw Error(ErrorCode::invalid_argument,
+                            fmt::format("{}: there is no field '{}': the fields are {}", where_,
+                                        name, fmt::join(known, ", ")));
+            }
+        }
+    }
+
+    bool has(const char* name) const { return object_.contains(name); }
+    const json& at(const char* name) const { return object_.at(name); }
+    const std::string& where() const { return where_; }
+
+    Error wrong(const char* name, std::string_view rule) const {
+        return {ErrorCode::invalid_argument,
+                fmt::format("{}: {} is {}: it must be {}", where_, name,
+                            has(name) ? at(name).dump() : "missing", rule)};
+    }
+
+    std::int64_t count(const char* name, std::int64_t largest) const {
+        const bool whole = has(name) && at(name).is_number_integer();
+        // A number beyond 2^63 would read as a negative one.
+        if (!whole || at(name) < 1 || at(name) > largest) {
+            throw wrong(name, fmt::format("a whole number from 1 to {}", largest));
+        }
+        return at(name).get<std::int64_t>();
+    }
+
+    bool boolean(const char* name, bool otherwise) const {
+        if (!has(name)) {
+            return otherwise;
+        }
+        if (!at(name).is_boolean()) {
+            throw wrong(name, "true or false");
+        }
+        return at(name).get<bool>();
+    }
+
+    std::string text(const char* name, const char* rule) const {
+        if (!at(name).is_string()) {
+            throw wrong(name, rule);
+        }
+        return at(name).get<std::string>();
+    }
+
+    const json& list(const char* name, const char* rule) const {
+        if (!at(name).is_array() || at(name).empty()) {
+            throw wrong(name, rule);
+        }
+        return at(name);
+    }
+
+  private:
+    const json& object_;
+    std::string where_;
+};
+
+constexpr std::int64_t largest_extent = std::numeric_limits<std::int64_t>::max();
+
+SequenceLengths sequence_lengths_of(const Fields& fields) {
+    for (const SequenceLengths lengths :
+         {SequenceLengths::run_time, SequenceLengths::compile_time}) {
+        if (fields.at("sequence_lengths") == to_string(lengths)) {
+            return lengths;
+        }
+    }
+    throw fields.wrong("sequence_lengths",
+                       fmt::format("\"{}\" or \"{}\"", to_string(SequenceLengths::run_time),
+                                   to_string(SequenceLengths::compile_time)));
+}
+
+NamedConfig config_of(const json& value, const std::string& where) {
+    if (value.is_string()) {
+        const auto name = value.get<std::string>();
+        return {name, kernel_preset(name)};
+    }
+    const Fields fields(value, where, config_fields);
+    constexpr std::int64_t largest = std::numeric_limits<int>::max();
+    TileConfig config;
+    config.block_q = static_cast<int>(fields.count("block_q", largest));
+    config.block_kv = static_cast<int>(fields.count("block_kv", largest));
+    config.warps = static_cast<int>(fields.count("warps", largest));
+    config.stages = static_cast<int>(fields.count("stages", largest));
+    if (fields.has("sequence_lengths")) {
+        config.sequence_lengths = sequence_lengths_of(fields);
+    }
+    config.programmatic_dependent_launch =
+        fields.boolean("programmatic_dependent_launch", config.programmatic_dependent_launch);
+    return {config_name(config), config};
+}
+
+AttentionProblem problem_of(const Fields& fields) {
+    AttentionProblem problem;
+    if (fields.has("batch")) {
+        problem.batch = fields.count("batch", largest_extent);
+    }
+    if (fields.has("heads")) {
+        problem.heads = fields.count("heads", largest_extent);
+    }
+    problem.head_dim = fields.count("head_dim", largest_extent);
+    if (fields.has("seqlen")) {
+        if (fields.has("seqlen_q") || fields.has("seqlen_kv")) {
+            throw fields.wrong("seqlen", "left out where there are seqlen_q and seqlen_kv");
+        }
+        problem.seqlen_q = problem.seqlen_kv = fields.count("seqlen", largest_extent);
+    } else if (fields.has("seqlen_q") || fields.has("seqlen_kv")) {
+        problem.seqlen_q = fields.count("seqlen_q", largest_extent);
+        problem.seqlen_kv = fields.count("seqlen_kv", largest_extent);
+    }
+    problem.causal = fields.boolean("causal", problem.causal);
+    if (fields.has("dtype")) {
+        problem.dtype = parse_dtype(fields.text("dtype", "bf16 or fp16"));
+    }
+    // An argument of the kernels: any will do, but text would be a mistake.
+    if (fields.has("softmax_scale") && !fields.at("softmax_scale").is_number() &&
+        !fields.at("softmax_scale").is_null()) {
+        throw fields.wrong("softmax_scale", "a number");
+    }
+    return problem;
+}
+
+WantedProblem entry_of(const json& value, const std::string& where,
+                       const ManifestDefaults& defaults) {
+    const Fields fields(value, where, problem_fields);
+    WantedProblem wanted{.origin = where,
+                         .problem = problem_of(fields),
+                         .configs = defaults.configs,
+                         .targets = defaults.targets};
+    if (fields.has("configurations")) {
+        wanted.configs.clear();
+        for (const json& config :
+             fields.list("configurations", "a list of names of presets and of objects")) {
+            wanted.configs.push_back(config_of(
+                config, fmt::format("{}: configuration {}", where, wanted.configs.size() + 1)));
+        }
+    }
+    if (fields.has("targets")) {
+        wanted.targets.clear();
+        constexpr const char* rule = R"(a list of targets, for example ["sm_90a"])";
+        for (const json& target : fields.list("targets", rule)) {
+            if (!target.is_string()) {
+                throw fields.wrong("targets", rule);
+            }
+            wanted.targets.push_back(device::target_by_name(target.get<std::string>()));
+        }
+    }
+    return wanted;
+}
+
+}  // namespace
+
+std::vector<WantedProblem> parse_manifest(const json& document, const std::string& name,
+                                          const ManifestDefaults& defaults) {
+    if (!document.is_array()) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("manifest '{}': it must be a list of problems", name));
+    }
+    std::vector<WantedProblem> problems;
+    for (const json& entry : document) {
+        const std::string where = fmt::format("manifest '{}': entry {}", name, problems.size() + 1);
+        try {
+            problems.push_back(entry_of(entry, where, defaults));
+        } catch (const Error& error) {
+            // What the library refuses does not know where it stands.
+            const std::string text = error.what();
+            throw text.starts_with(where) ? error
+                                          : Error(error.code(), fmt::format("{}: {}", where, text));
+        }
+    }
+    return problems;
+}
+
+std::vector<WantedProblem> read_manifest(const std::string& path,
+                                         const ManifestDefaults& defaults) {
+    std::ifstream file(path);
+    if (!file) {
+        throw Error(ErrorCode::file_error,
+                    fmt::format("manifest is '{}': the file could not be read", path));
+    }
+    json document;
+    try {
+        document = json::parse(file);
+    } catch (const json::parse_error& error) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("manifest '{}': it is not JSON: {}", path, error.what()));
+    }
+    return parse_manifest(document, path, defaults);
+}
+
+}  // namespace backlight::tool

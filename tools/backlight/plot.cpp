@@ -1,0 +1,244 @@
+#include "plot.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+
+#include "backlight/error.hpp"
+
+namespace backlight::tool {
+
+namespace {
+
+constexpr const char* program = "gnuplot";
+
+/// A string literal of gnuplot: in single quotes nothing is special but the quote.
+std::string string_literal(std::string_view text) {
+    std::string result = "'";
+    for (const char character : text) {
+        result += character == '\'' ? "''" : std::string(1, character == '\n' ? ' ' : character);
+    }
+    return result + "'";
+}
+
+/// A field of a data block, where a double quote or a line break would end it.
+std::string field(std::string text) {
+    std::ranges::replace_if(
+        text, [](char character) { return character == '"' || character == '\n'; }, ' ');
+    return '"' + text + '"';
+}
+
+/// A data block of all series, a block of lines each.
+std::string data_block(const Chart& chart, std::size_t number) {
+    std::string text = fmt::format("$chart{} << END_OF_DATA\n", number);
+    std::size_t place = 0;
+    for (const ChartSeries& series : chart.series) {
+        for (const ChartPoint& point : series.points) {
+            text += chart.kind == Chart::Kind::bars
+                        ? fmt::format("{} {} {:.6g}\n", place++, field(point.label), point.y)
+                        : fmt::format("{} {:.6g}\n", point.x, point.y);
+        }
+        text += "\n\n";
+    }
+    return text + "END_OF_DATA\n";
+}
+
+std::string plot_command(const Chart& chart, std::size_t number) {
+    std::string text = fmt::format("set title {}\nset xlabel {}\n", string_literal(chart.title),
+                                   string_literal(chart.x_label));
+    text += chart.kind == Chart::Kind::bars
+                ? "unset logscale x\nset xtics rotate by -45\nset style fill solid 0.8\n"
+                  "set boxwidth 0.8\nset xrange [-1:*]\n"
+                : "set xtics norotate\nset logscale x 2\nset xrange [*:*]\n";
+    for (std::size_t i = 0; i < chart.series.size(); ++i) {
+        text += i == 0 ? "plot " : ", \\\n     ";
+        text += chart.kind == Chart::Kind::bars
+                    ? fmt::format("$chart{} index {} using 1:3:xtic(2) with boxes", number, i)
+                    : fmt::format(
+                          "$chart{} index {} using 1:2 with linespoints linewidth 2 "
+                          "pointtype 7",
+                          number, i);
+        text += " title " + string_literal(chart.series[i].name);
+    }
+    return text + '\n';
+}
+
+/// The file of the program on the PATH, or nothing.
+std::string found_program() {
+    const char* path = std::getenv("PATH");
+    std::istringstream folders(path != nullptr ? path : "");
+    for (std::string folder; std::getline(folders, folder, ':');) {
+        const std::string file = (folder.empty() ? "." : folder) + "/" + program;
+        if (::access(file.c_str(), X_OK) == 0) {
+            return file;
+        }
+    }
+    return {};
+}
+
+/// A file in the system's folder for such, removed with the object.
+class TemporaryFile {
+  public:
+    explicit TemporaryFile(const char* name)
+        : path_((std::filesystem::temp_directory_path() / fmt::format("backlight-{}-XXXXXX", name))
+                    .string()) {
+        const int descriptor = ::mkostemp(path_.data(), O_CLOEXEC);
+        if (descriptor < 0) {
+            throw Error(ErrorCode::file_error,
+                        fmt::format("no temporary file could be made as {}", path_));
+        }
+        ::close(descriptor);
+    }
+    ~TemporaryFile() { ::unlink(path_.c_str()); }
+    TemporaryFile(const TemporaryFile&) = delete;
+    TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+    const std::string& path() const noexcept { return path_; }
+
+  private:
+    std::string path_;
+};
+
+std::string content_of(const std::string& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Runs the program on the script; false unless it ends well, and then `said` holds what it wrote.
+bool run_gnuplot(const std::string& executable, const std::string& script, std::string& said) {
+    const TemporaryFile log("gnuplot-log");
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.path().c_str(),
+                                       O_WRONLY | O_TRUNC, 0);
+    ::posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    std::string name = executable;
+    std::string argument = script;
+    char* arguments[] = {name.data(), argument.data(), nullptr};
+    pid_t process = 0;
+    const int failure =
+        ::posix_spawn(&process, executable.c_str(), &actions, nullptr, arguments, environ);
+    ::posix_spawn_file_actions_destroy(&actions);
+    int status = 0;
+    const bool ended = failure == 0 && ::waitpid(process, &status, 0) == process;
+    said = content_of(log.path());
+    return ended && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+}  // namespace
+
+std::string gnuplot_script(const std::vector<Chart>& charts, const std::string& file) {
+    constexpr int width = 1000;
+    constexpr int height = 480;
+    const auto rows = static_cast<int>(std::max<std::size_t>(charts.size(), 1));
+    const bool svg = file.ends_with(".svg");
+    std::string script =
+        fmt::format("set terminal {} size {},{} noenhanced{}\n", svg ? "svg" : "pngcairo", width,
+                    height * rows, svg ? " background rgb 'white'" : "");
+    script += fmt::format(
+        "set output {}\nset ylabel 'TFLOP/s'\nset yrange [0:*]\nset grid ytics\n"
+        "set key outside right\n",
+        string_literal(file));
+    for (std::size_t i = 0; i < charts.size(); ++i) {
+        script += data_block(charts[i], i);
+    }
+    script += fmt::format("set multiplot layout {},1\n", rows);
+    for (std::size_t i = 0; i < charts.size(); ++i) {
+        script += plot_command(charts[i], i);
+    }
+    return script + "unset multiplot\n";
+}
+
+void check_plot(const std::string& file) {
+    if (file.empty()) {
+        return;
+    }
+    if (!file.ends_with(".svg") && !file.ends_with(".png")) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("plot is '{}': it must end in .svg or .png", file));
+    }
+    if (found_program().empty()) {
+        throw Error(ErrorCode::file_error,
+                    fmt::format("plot is '{}': it is drawn by gnuplot, which is not on the PATH; "
+                                "install it (Debian package gnuplot-nox)",
+                                file));
+    }
+    if (!std::ofstream(file, std::ios::app)) {
+        throw Error(ErrorCode::file_error,
+                    fmt::format("plot is '{}': the file could not be written", file));
+    }
+}
+
+void draw(const std::vector<Chart>& charts, const std::string& file) {
+    const TemporaryFile script("gnuplot");
+    std::ofstream(script.path()) << gnuplot_script(charts, file);
+    std::string said;
+    if (!run_gnuplot(found_program(), script.path(), said)) {
+        throw Error(ErrorCode::file_error,
+                    fmt::format("plot is '{}': gnuplot failed: {}", file, said));
+    }
+}
+
+std::vector<Chart> bench_charts(const std::vector<nlohmann::ordered_json>& documents) {
+    std::vector<Chart> charts;
+    const auto named = [](auto& all, const std::string& name, auto member) -> auto& {
+        const auto found = std::ranges::find(all, name, member);
+        if (found != all.end()) {
+            return *found;
+        }
+        all.push_back({});
+        all.back().*member = name;
+        return all.back();
+    };
+    try {
+        for (const nlohmann::ordered_json& document : documents) {
+            for (const auto& measurement : document.at("measurements")) {
+                const auto& problem = measurement.at("problem");
+                Chart& chart =
+                    named(charts,
+                          fmt::format("{}: backward, head_dim {}, {}, {}",
+                                      document.at("gpu").at("name").get<std::string>(),
+                                      problem.at("head_dim").get<int>(),
+                                      problem.at("causal").get<bool>() ? "causal" : "full",
+                                      problem.at("dtype").get<std::string>()),
+                          &Chart::title);
+                chart.x_label = "sequence length";
+                const auto add = [&](const nlohmann::ordered_json& entry, const char* name) {
+                    named(chart.series, entry.at(name).get<std::string>(), &ChartSeries::name)
+                        .points.push_back({.x = problem.at("seqlen_q").get<double>(),
+                                           .y = entry.at("tflops").get<double>()});
+                };
+                for (const auto& variant : measurement.at("variants")) {
+                    add(variant, "kernel");
+                }
+                if (const auto peers = measurement.find("peers"); peers != measurement.end()) {
+                    for (const auto& peer : *peers) {
+                        add(peer, "name");
+                    }
+                }
+            }
+        }
+    } catch (const nlohmann::json::exception& error) {
+        throw Error(ErrorCode::file_error,
+                    fmt::format("a plot is made of what `bench --json` writes, and this is "
+                                "something else: {}",
+                                error.what()));
+    }
+    for (Chart& chart : charts) {
+        for (ChartSeries& series : chart.series) {
+            std::ranges::sort(series.points, {}, &ChartPoint::x);
+        }
+    }
+    return charts;
+}
+
+}  // namespace backlight::tool

@@ -1,0 +1,221 @@
+#include "tune.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "arguments.hpp"
+#include "backlight/error.hpp"
+#include "backlight/tuning.hpp"
+#include "environment.hpp"
+#include "json_file.hpp"
+#include "plot.hpp"
+#include "progress_line.hpp"
+#include "runtime_implementation.hpp"
+#include "tune_report.hpp"
+#include "tuning/database.hpp"
+#include "tuning/search.hpp"
+
+namespace backlight::tool {
+
+namespace {
+
+std::vector<AttentionProblem> problems_of(const TuneCommandOptions& options) {
+    std::vector<Shape> shapes;
+    for (const std::string& text : options.shapes) {
+        shapes.push_back(parse_shape(text));
+    }
+    if (shapes.empty() && options.merge.empty() && options.export_file.empty()) {
+        shapes.push_back({.batch = 8, .heads = 16, .seqlen = 4096, .head_dim = 128});
+    }
+    std::vector<AttentionProblem> problems;
+    for (const Shape& shape : shapes) {
+        for (const bool causal : {true, false}) {
+            if (causal ? options.causal : options.full) {
+                problems.push_back({.batch = shape.batch,
+                                    .heads = shape.heads,
+                                    .seqlen_q = shape.seqlen,
+                                    .seqlen_kv = shape.seqlen,
+                                    .head_dim = shape.head_dim,
+                                    .causal = causal,
+                                    .dtype = options.dtype});
+            }
+        }
+    }
+    return problems;
+}
+
+TuneOptions tune_options(const TuneCommandOptions& options) {
+    TuneOptions tuning{.kernel_family = options.kernel_family,
+                       .budget = std::chrono::duration<double>(options.budget_seconds),
+                       .repeats = options.repeats,
+                       .retime = options.retime};
+    for (const std::string& tile : options.tiles) {
+        tuning.candidates.push_back(parse_tile(tile));
+    }
+    tuning::check_options(tuning);
+    return tuning;
+}
+
+/// The session, and where there is a GPU what reads its clocks.
+struct Bench {
+    std::unique_ptr<Session> session;
+    Gpu* gpu = nullptr;
+    std::optional<Nvml> nvml;
+};
+
+Bench open_bench(const DeviceChoice& choice, const RuntimeOptions& options) {
+    Bench bench;
+    if (choice.emulation) {
+        bench.session =
+            std::make_unique<Session>(emulation::make_emulated_runtime(*choice.emulation, options));
+        return bench;
+    }
+    auto gpu = std::make_unique<Gpu>(options);
+    bench.nvml.emplace(gpu->cuda_device());
+    bench.gpu = gpu.get();
+    bench.session = std::move(gpu);
+    return bench;
+}
+
+std::string title(const AttentionProblem& problem) {
+    return fmt::format("B={} H={} N={} d={} {} {}", problem.batch, problem.heads, problem.seqlen_q,
+                       problem.head_dim, to_string(problem.dtype),
+                       problem.causal ? "causal" : "full");
+}
+
+std::string progress_text(const AttentionProblem& problem, const TuneProgress& progress) {
+    std::string text = fmt::format(
+        "{}  {} {}/{}  {:.0f} s  {},{},{},{}", title(problem), progress.stage, progress.done + 1,
+        progress.total, progress.elapsed_seconds, progress.config.block_q, progress.config.block_kv,
+        progress.config.warps, progress.config.stages);
+    if (progress.best_milliseconds > 0) {
+        text += fmt::format("  best {:.4f} ms", progress.best_milliseconds);
+    }
+    return text;
+}
+
+/// Clock and power while the finalists were timed: the largest of what was read between samples.
+struct Readings {
+    std::optional<double> sm_clock_mhz;
+    std::optional<double> power_watts;
+
+    void take(const Nvml& nvml) {
+        sm_clock_mhz = std::max(sm_clock_mhz, nvml.sm_clock_mhz());
+        power_watts = std::max(power_watts, nvml.power_watts());
+    }
+};
+
+nlohmann::ordered_json head_of(Bench& bench) {
+    if (bench.gpu != nullptr) {
+        return to_json(environment_of(*bench.gpu, *bench.nvml));
+    }
+    return {{"gpu", {{"name", bench.session->runtime().device_name()}}},
+            {"note", "emulated: the times say nothing about a GPU"}};
+}
+
+void merge_databases(const TuneCommandOptions& options, const std::string& database,
+                     std::ostream& out) {
+    tuning::Database merged;
+    for (const std::string& file : options.merge) {
+        const tuning::Database one = tuning::read_database(file);
+        if (one == tuning::Database{}) {
+            throw Error(ErrorCode::file_error,
+                        fmt::format("merge is '{}': there is no such tuning database, or nothing "
+                                    "in it",
+                                    file));
+        }
+        merged.merge(one);
+    }
+    const auto all = tuning::add_to_file(database, merged);
+    out << fmt::format("{}: {} records after merging {} files\n", database, all.records().size(),
+                       options.merge.size());
+}
+
+}  // namespace
+
+double parse_budget(const std::string& text) {
+    double number = 0;
+    const char* const end = text.data() + text.size();
+    const auto [next, failure] = std::from_chars(text.data(), end, number);
+    const std::string_view unit(next, static_cast<std::size_t>(end - next));
+    const double factor = unit.empty() || unit == "s" ? 1
+                          : unit == "m"               ? 60
+                          : unit == "h"               ? 3600
+                                                      : 0;
+    constexpr double most = 1e6;
+    if (failure != std::errc{} || factor == 0 || !(number > 0) || !(number * factor <= most)) {
+        throw Error(
+            ErrorCode::invalid_argument,
+            fmt::format("budget is '{}': it must be a time above 0, for example 60s or 5m", text));
+    }
+    return number * factor;
+}
+
+void tune(const TuneCommandOptions& options, std::ostream& out, std::ostream& errors) {
+    const std::vector<AttentionProblem> problems = problems_of(options);
+    TuneOptions tuning = tune_options(options);
+    check_json_path(options.json);
+    check_plot(options.plot);
+    RuntimeOptions runtime_options;
+    runtime_options.device = options.device.ordinal;
+    runtime_options.tuning_database = options.database;
+    const std::string database = with_environment(runtime_options).tuning_database;
+    const bool tables = options.json != "-";
+
+    if (!options.merge.empty()) {
+        merge_databases(options, database, tables ? out : errors);
+    }
+    nlohmann::ordered_json document;
+    std::vector<Chart> charts;
+    if (!problems.empty()) {
+        Bench bench = open_bench(options.device, runtime_options);
+        tuning.stream = bench.session->stream();
+        document = head_of(bench);
+        document["protocol"] = {{"statistic", "median"},
+                                {"repeats", tuning.repeats},
+                                {"interleaved", true},
+                                {"cold_l2", true},
+                                {"inputs", "N(0, 1); O and LSE of the fp32 forward"},
+                                {"flops", "10·B·H·Nq·Nk·d, half when causal"}};
+        document["database"] = database;
+        document["tunings"] = nlohmann::ordered_json::array();
+        for (const AttentionProblem& problem : problems) {
+            ProgressLine line(errors);
+            Readings readings;
+            tuning.progress = [&](const TuneProgress& progress) {
+                line.show(progress_text(problem, progress));
+                if (bench.nvml && std::string_view(progress.stage) == "time") {
+                    readings.take(*bench.nvml);
+                }
+            };
+            const TuneReport report = bench.session->runtime().tune(problem, tuning);
+            line.clear();
+            if (tables) {
+                out << title(problem) << "\n\n" << format_tune(report) << '\n' << std::flush;
+            }
+            document["tunings"].push_back(to_json(report));
+            document["tunings"].back()["sm_clock_mhz"] = or_null(readings.sm_clock_mhz);
+            document["tunings"].back()["power_watts"] = or_null(readings.power_watts);
+            charts.push_back(tune_chart(report));
+            if (!options.json.empty() && options.json != "-") {
+                // After each problem: a sweep that is broken off has not been for nothing.
+                write_json(options.json, document, out);
+            }
+        }
+    }
+    if (!options.export_file.empty()) {
+        tuning::write_database(options.export_file, tuning::read_database(database).checked_only());
+    }
+    if (options.json == "-") {
+        write_json(options.json, document, out);
+    }
+    if (!options.plot.empty()) {
+        draw(charts, options.plot);
+    }
+}
+
+}  // namespace backlight::tool
