@@ -72,9 +72,11 @@ TEST_CASE("a small shape is tuned and plans use the winner and the presets do no
     tuning.stream = later.stream();
     const TuneReport again = later.runtime().tune(problem, tuning);
     CHECK(again.winner == report.winner);
-    CHECK(std::ranges::all_of(again.candidates, [](const TuneCandidate& candidate) {
-        return candidate.from_database || candidate.outcome == TuneOutcome::spilled;
-    }));
+    for (const TuneCandidate& candidate : again.candidates) {
+        CAPTURE(to_string(candidate.config));
+        CAPTURE(to_string(candidate.outcome));
+        CHECK((candidate.from_database || candidate.outcome == TuneOutcome::spilled));
+    }
 }
 
 }  // namespace
