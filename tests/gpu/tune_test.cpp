@@ -66,7 +66,7 @@ TEST_CASE("a small shape is tuned and plans use the winner and the presets do no
             CHECK(candidate.median_milliseconds >= 0.97 * winner->median_milliseconds);
         }
     }
-    // Another process finds it, and has nothing left to time.
+    // Another process finds it, and has nothing left to time but what every run is compared by.
     tool::Gpu later(options);
     CHECK(later.runtime().backward(problem)->config() == report.winner);
     tuning.stream = later.stream();
@@ -74,8 +74,8 @@ TEST_CASE("a small shape is tuned and plans use the winner and the presets do no
     CHECK(again.winner == report.winner);
     for (const TuneCandidate& candidate : again.candidates) {
         CAPTURE(to_string(candidate.config));
-        CAPTURE(to_string(candidate.outcome));
-        CHECK((candidate.from_database || candidate.outcome == TuneOutcome::spilled));
+        CHECK((candidate.from_database || candidate.outcome == TuneOutcome::spilled ||
+               candidate.config == kernel_preset("v3")));
     }
 }
 
