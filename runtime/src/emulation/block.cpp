@@ -39,9 +39,9 @@ Block::Block(const BlockLaunch& launch, StackPool& stacks)
     constexpr int most_registers = 255;
     const int whole_warps = static_cast<int>(warps_.size());
     const int each = registers_of_multiprocessor / (whole_warps * warp_lanes) / 8 * 8;
-    for (std::size_t warp = 0; warp < warps_.size(); ++warp) {
-        warps_[warp].registers = std::min(each, most_registers);
-        warps_[warp].priority = random_.below(1U << 16);
+    for (Warp& warp : warps_) {
+        warp.registers = std::min(each, most_registers);
+        warp.priority = random_.below(1U << 16);
     }
     for (std::size_t index = 0; index < threads_.size(); ++index) {
         Thread& thread = threads_[index];
@@ -358,7 +358,7 @@ void Block::report_deadlock() const {
             throw with_repeated_wait(deadlock, thread);
         }
     }
-    throw deadlock;
+    throw FaultFound(deadlock);
 }
 
 }  // namespace backlight::emulation

@@ -13,12 +13,14 @@
 #include "emulation/random.hpp"
 
 // AddressSanitizer's interface (sanitizer/asan_interface.h): null in a process without it.
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): its names
 extern "C" {
 __attribute__((weak)) void __asan_poison_memory_region(const volatile void* memory,
                                                        std::size_t bytes);
 __attribute__((weak)) void __asan_unpoison_memory_region(const volatile void* memory,
                                                          std::size_t bytes);
 }
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
 
 namespace backlight::emulation {
 

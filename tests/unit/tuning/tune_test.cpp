@@ -70,10 +70,14 @@ TEST_CASE("a kernel that computes wrong gradients is found by the tuner and cann
                                           .tuning_database = folder.path() / "tuning.json"},
                                          edits);
     const TuneReport report = runtime.tune(tiny, {.repeats = 5, .candidates = {small}});
-    const auto found = std::ranges::find(report.candidates, small, &TuneCandidate::config);
-    REQUIRE(found != report.candidates.end());
-    CHECK(found->outcome == TuneOutcome::wrong);
-    CHECK(found->note.starts_with("dQ: relative L2"));
+    // Which candidates are looked at closely depends on the host's times; none of them may win.
+    CHECK(std::ranges::count(report.candidates, TuneOutcome::timed, &TuneCandidate::outcome) == 0);
+    CHECK(std::ranges::count(report.candidates, TuneOutcome::wrong, &TuneCandidate::outcome) > 0);
+    for (const TuneCandidate& candidate : report.candidates) {
+        CHECK((candidate.outcome == TuneOutcome::wrong || candidate.outcome == TuneOutcome::slow));
+        CHECK((candidate.outcome != TuneOutcome::wrong ||
+               candidate.note.starts_with("dQ: relative L2")));
+    }
     for (const tuning::Record& record :
          tuning::read_database(folder.path() / "tuning.json").records()) {
         CHECK(!record.checked);
