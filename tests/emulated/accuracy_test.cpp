@@ -105,17 +105,7 @@ TEST_CASE("constant sequence lengths give the bits of dK and dV that run-time le
         tool::CheckedProblem problem = square_problem(1, 2, 192, 64, causal);
         problem.repeats = 1;
         tool::ProblemCheck check(session.kernels(), problem);
-        for (const KernelPreset& preset : kernel_presets()) {
-            TileConfig config = preset.config;
-            config.sequence_lengths = SequenceLengths::run_time;
-            require_passed(check.check(std::string(preset.name), config));
-            const auto run_time = check.data().gradients();
-            config.sequence_lengths = SequenceLengths::compile_time;
-            require_passed(check.check(std::string(preset.name) + " compile_time", config));
-            const auto compile_time = check.data().gradients();
-            CHECK(run_time.d_k == compile_time.d_k);
-            CHECK(run_time.d_v == compile_time.d_v);
-        }
+        require_length_modes_alike(check);
     }
 }
 
@@ -124,17 +114,7 @@ TEST_CASE("programmatic dependent launch changes no bit of dK and dV and dQ stay
     tool::CheckedProblem problem = square_problem(1, 2, 128, 64, true);
     problem.repeats = 10;
     tool::ProblemCheck check(session.kernels(), problem);
-    for (const KernelPreset& preset : kernel_presets()) {
-        TileConfig config = preset.config;
-        config.programmatic_dependent_launch = false;
-        require_passed(check.check(std::string(preset.name), config));
-        const auto one_after_another = check.data().gradients();
-        config.programmatic_dependent_launch = true;
-        require_passed(check.check(std::string(preset.name) + " dependent", config));
-        const auto overlapping = check.data().gradients();
-        CHECK(one_after_another.d_k == overlapping.d_k);
-        CHECK(one_after_another.d_v == overlapping.d_v);
-    }
+    require_launches_alike(check);
 }
 
 TEST_CASE("sm_120a matches fp64 and refuses what its shared memory does not hold") {

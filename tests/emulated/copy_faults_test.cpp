@@ -1,6 +1,5 @@
 // Faults planted in small kernels: asynchronous copies and the barriers that complete them.
 #include <bit>
-#include <numeric>
 
 #include "half_types.hpp"
 #include "small_kernels.hpp"
@@ -10,13 +9,6 @@ namespace backlight::test {
 namespace {
 
 using enum FaultKind;
-using Words = std::vector<std::uint32_t>;
-
-Words counted(std::size_t count, std::uint32_t first = 1) {
-    Words words(count);
-    std::iota(words.begin(), words.end(), first);
-    return words;
-}
 
 /// Two blocks of 32 rows of eight bf16 elements each, as ldmatrix.x4 reads them, and the product
 /// that the kernel makes: rows of the second times rows of the first, which lie as B's columns do.

@@ -8,16 +8,6 @@ namespace backlight::test {
 
 namespace {
 
-using Words = std::vector<std::uint32_t>;
-
-Words counted(std::size_t count) {
-    Words words(count);
-    for (std::size_t i = 0; i < count; ++i) {
-        words[i] = static_cast<std::uint32_t>(i + 1);
-    }
-    return words;
-}
-
 void require_clean(const SmallKernel& kernel) {
     EmulatedSession session;
     const Outcome outcome = run_small_kernel(session, kernel, 40);
@@ -64,13 +54,7 @@ TEST_CASE("a wait for a phase that was waited for before passes") {
                    .threads = 64,
                    .shared_bytes = 136,
                    .source = counted(32),
-                   .expected = [] {
-                       Words words = counted(32);
-                       for (std::size_t i = 0; i < words.size(); i += 2) {
-                           std::swap(words[i], words[i + 1]);
-                       }
-                       return words;
-                   }()});
+                   .expected = neighbours_swapped(counted(32))});
 }
 
 TEST_CASE("a look at a phase that cannot complete yet comes back") {

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+#include <utility>
+
 #include "session/device_buffer.hpp"
 
 namespace backlight::test {
@@ -28,6 +31,19 @@ std::string difference(const std::vector<std::uint32_t>& actual,
 }
 
 }  // namespace
+
+Words counted(std::size_t count, std::uint32_t first) {
+    Words words(count);
+    std::iota(words.begin(), words.end(), first);
+    return words;
+}
+
+Words neighbours_swapped(Words words) {
+    for (std::size_t i = 0; i < words.size(); i += 2) {
+        std::swap(words[i], words[i + 1]);
+    }
+    return words;
+}
 
 const std::string_view small_kernel_preamble = R"(
 #include "arguments/attention_backward.h"

@@ -14,6 +14,14 @@
 
 namespace backlight::test {
 
+using Words = std::vector<std::uint32_t>;
+
+/// first, first + 1, ...
+Words counted(std::size_t count, std::uint32_t first = 1);
+
+/// Each even word and the next one change places.
+Words neighbours_swapped(Words words);
+
 /// One block of a kernel `small_kernel(SmallArguments)`, and what it is to give.
 struct SmallKernel {
     std::string name;
@@ -21,8 +29,8 @@ struct SmallKernel {
     std::string_view text;
     std::uint32_t threads = 32;
     std::uint32_t shared_bytes = 0;
-    std::vector<std::uint32_t> source;
-    std::vector<std::uint32_t> expected;
+    Words source;
+    Words expected;
     /// Of the tensor that `source` is, or `out` with `map_of_output`; rank 0: there is none.
     tensor_map::Request map{.rank = 0};
     bool map_of_output = false;

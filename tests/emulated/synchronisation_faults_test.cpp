@@ -1,5 +1,4 @@
 // Faults planted in small kernels: barriers, mbarriers, registers that change hands.
-#include <numeric>
 
 #include "backlight/error.hpp"
 #include "small_kernels.hpp"
@@ -9,13 +8,6 @@ namespace backlight::test {
 namespace {
 
 using enum FaultKind;
-using Words = std::vector<std::uint32_t>;
-
-Words counted(std::size_t count, std::uint32_t first = 1) {
-    Words words(count);
-    std::iota(words.begin(), words.end(), first);
-    return words;
-}
 
 TEST_CASE("a named barrier used wrongly is found") {
     Words expected = counted(64);
@@ -106,13 +98,7 @@ TEST_CASE("an mbarrier used wrongly is found") {
                              .threads = 64,
                              .shared_bytes = 144,
                              .source = counted(96),
-                             .expected = [] {
-                                 Words words = counted(96);
-                                 for (std::size_t i = 0; i < words.size(); i += 2) {
-                                     std::swap(words[i], words[i + 1]);
-                                 }
-                                 return words;
-                             }()};
+                             .expected = neighbours_swapped(counted(96))};
     const std::vector<SmallFault> faults = {
         {"an arrival too few expected",
          {{"mbarrier_initialise(full, 32)", "mbarrier_initialise(full, 31)"}},
@@ -327,13 +313,7 @@ TEST_CASE("what comes after an arrival at a named barrier is not covered by it")
                              .threads = 64,
                              .shared_bytes = 128,
                              .source = counted(32),
-                             .expected = [] {
-                                 Words words = counted(32);
-                                 for (std::size_t i = 0; i < words.size(); i += 2) {
-                                     std::swap(words[i], words[i + 1]);
-                                 }
-                                 return words;
-                             }()};
+                             .expected = neighbours_swapped(counted(32))};
     const std::vector<SmallFault> faults = {
         {"stored after the arrival",
          {{"        store_shared(shared + lane * 4, arguments.source[lane]);\n", ""},

@@ -9,7 +9,6 @@ namespace backlight::test {
 namespace {
 
 using enum FaultKind;
-using Words = std::vector<std::uint32_t>;
 
 constexpr std::size_t m = 64;
 constexpr std::size_t n = 32;

@@ -35,6 +35,36 @@ inline void require_passed(const tool::ProblemReport& report) {
     }
 }
 
+/// Every preset with lengths as arguments and as constants: right, and the same bits of dK and dV.
+inline void require_length_modes_alike(tool::ProblemCheck& check) {
+    for (const KernelPreset& preset : kernel_presets()) {
+        TileConfig config = preset.config;
+        config.sequence_lengths = SequenceLengths::run_time;
+        require_passed(check.check(std::string(preset.name), config));
+        const auto run_time = check.data().gradients();
+        config.sequence_lengths = SequenceLengths::compile_time;
+        require_passed(check.check(std::string(preset.name) + " compile_time", config));
+        const auto compile_time = check.data().gradients();
+        CHECK(run_time.d_k == compile_time.d_k);
+        CHECK(run_time.d_v == compile_time.d_v);
+    }
+}
+
+/// Every preset with and without programmatic dependent launch: the same.
+inline void require_launches_alike(tool::ProblemCheck& check) {
+    for (const KernelPreset& preset : kernel_presets()) {
+        TileConfig config = preset.config;
+        config.programmatic_dependent_launch = false;
+        require_passed(check.check(std::string(preset.name), config));
+        const auto one_after_another = check.data().gradients();
+        config.programmatic_dependent_launch = true;
+        require_passed(check.check(std::string(preset.name) + " dependent", config));
+        const auto overlapping = check.data().gradients();
+        CHECK(one_after_another.d_k == overlapping.d_k);
+        CHECK(one_after_another.d_v == overlapping.d_v);
+    }
+}
+
 struct Geometry {
     int block_q, block_kv, warps, stages;
 };

@@ -48,6 +48,26 @@ Shape parse_shape(std::string_view text) {
     return {(*numbers)[0], (*numbers)[1], (*numbers)[2], (*numbers)[3]};
 }
 
+std::vector<AttentionProblem> square_problems(const std::vector<std::string>& shapes, bool causal,
+                                              bool full, DataType dtype) {
+    std::vector<AttentionProblem> problems;
+    for (const std::string& text : shapes) {
+        const Shape shape = parse_shape(text);
+        for (const bool masked : {true, false}) {
+            if (masked ? causal : full) {
+                problems.push_back({.batch = shape.batch,
+                                    .heads = shape.heads,
+                                    .seqlen_q = shape.seqlen,
+                                    .seqlen_kv = shape.seqlen,
+                                    .head_dim = shape.head_dim,
+                                    .causal = masked,
+                                    .dtype = dtype});
+            }
+        }
+    }
+    return problems;
+}
+
 TileConfig parse_tile(std::string_view text) {
     const auto numbers = four_numbers(text, ',');
     bool fits = numbers.has_value();

@@ -23,6 +23,13 @@ struct Shape {
 /// "8_16_4096_128". Throws `invalid_argument` with the text and the rule, as all of these do.
 Shape parse_shape(std::string_view text);
 
+/// What `bench` and `tune` work on where no shape is given.
+inline constexpr const char* default_shape = "8_16_4096_128";
+
+/// A problem with equal lengths for each shape in text form, with the causal mask before without.
+std::vector<AttentionProblem> square_problems(const std::vector<std::string>& shapes, bool causal,
+                                              bool full, DataType dtype);
+
 /// "block_q,block_kv,warps,stages", for example "32,64,8,2". Whether the geometry takes it is for
 /// the library to say.
 TileConfig parse_tile(std::string_view text);

@@ -20,28 +20,9 @@ namespace backlight::tool {
 namespace {
 
 std::vector<AttentionProblem> problems_of(const BenchOptions& options) {
-    std::vector<Shape> shapes;
-    for (const std::string& text : options.shapes) {
-        shapes.push_back(parse_shape(text));
-    }
-    if (shapes.empty()) {
-        shapes.push_back({.batch = 8, .heads = 16, .seqlen = 4096, .head_dim = 128});
-    }
-    std::vector<AttentionProblem> problems;
-    for (const Shape& shape : shapes) {
-        for (const bool causal : {true, false}) {
-            if (causal ? options.causal : options.full) {
-                problems.push_back({.batch = shape.batch,
-                                    .heads = shape.heads,
-                                    .seqlen_q = shape.seqlen,
-                                    .seqlen_kv = shape.seqlen,
-                                    .head_dim = shape.head_dim,
-                                    .causal = causal,
-                                    .dtype = options.dtype});
-            }
-        }
-    }
-    return problems;
+    return square_problems(
+        options.shapes.empty() ? std::vector<std::string>{default_shape} : options.shapes,
+        options.causal, options.full, options.dtype);
 }
 
 std::vector<NamedConfig> configs_of(const BenchOptions& options) {

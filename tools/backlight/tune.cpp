@@ -24,28 +24,11 @@ namespace backlight::tool {
 namespace {
 
 std::vector<AttentionProblem> problems_of(const TuneCommandOptions& options) {
-    std::vector<Shape> shapes;
-    for (const std::string& text : options.shapes) {
-        shapes.push_back(parse_shape(text));
-    }
+    std::vector<std::string> shapes = options.shapes;
     if (shapes.empty() && options.merge.empty() && options.export_file.empty()) {
-        shapes.push_back({.batch = 8, .heads = 16, .seqlen = 4096, .head_dim = 128});
+        shapes.emplace_back(default_shape);
     }
-    std::vector<AttentionProblem> problems;
-    for (const Shape& shape : shapes) {
-        for (const bool causal : {true, false}) {
-            if (causal ? options.causal : options.full) {
-                problems.push_back({.batch = shape.batch,
-                                    .heads = shape.heads,
-                                    .seqlen_q = shape.seqlen,
-                                    .seqlen_kv = shape.seqlen,
-                                    .head_dim = shape.head_dim,
-                                    .causal = causal,
-                                    .dtype = options.dtype});
-            }
-        }
-    }
-    return problems;
+    return square_problems(shapes, options.causal, options.full, options.dtype);
 }
 
 TuneOptions tune_options(const TuneCommandOptions& options) {
