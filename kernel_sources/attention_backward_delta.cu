@@ -29,6 +29,14 @@ __device__ __forceinline__ float dot_pair(uint32_t a, uint32_t b) {
     return x.x * y.x + x.y * y.y;
 }
 
+/// Where the wgmma kernel looks for a row's statistics. A thread of a product's result holds
+/// columns 2t, 2t + 1, 2t + 8, 2t + 9 of each group of sixteen: they come to lie next to each
+/// other.
+__device__ __forceinline__ int64_t fragment_order(int64_t row) {
+    const int column = static_cast<int>(row % 16);
+    return row - column + column / 2 % 4 * 4 + column / 8 * 2 + column % 2;
+}
+
 extern "C" __global__ void __launch_bounds__(specialisation::threads)
     attention_backward_delta(const __grid_constant__ DeltaArguments arguments) {
     // The main kernel may take its place on the multiprocessors as these blocks leave; it waits for
@@ -84,8 +92,14 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
         if (lane_in_row == 0) {
             // A row that attended to nothing has LSE = -inf; its P is 0, not exp(+inf).
             const float row_lse = lse[row];
-            arguments.row_statistics[flat_row] =
-                RowStatistics{row_lse == -infinity() ? infinity() : row_lse * log2_e, delta};
+            const float lse_log2 = row_lse == -infinity() ? infinity() : row_lse * log2_e;
+            if constexpr (specialisation::statistics_in_fragment_order) {
+                const int64_t place = fragment_order(flat_row);
+                arguments.negated_lse_log2[place] = -lse_log2;
+                arguments.negated_delta[place] = -delta;
+            } else {
+                arguments.row_statistics[flat_row] = RowStatistics{lse_log2, delta};
+            }
         }
         // Two 16-byte stores a lane, each of them contiguous across the row's lanes.
         float4* accumulator =

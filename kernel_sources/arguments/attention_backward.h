@@ -31,8 +31,12 @@ struct DeltaArguments {
     Strides d_o_strides;
     long long lse_stride_batch;
     long long lse_stride_head;
+    // Where the main kernel is mma's:
     RowStatistics* row_statistics;  // (batch, heads, seqlen_q)
-    float* d_q_accumulator;         // (batch, heads, seqlen_q, head_dim)
+    // Where it is wgmma's, in the order of its fragments:
+    float* negated_lse_log2;  // (batch, heads, seqlen_q)
+    float* negated_delta;     // (batch, heads, seqlen_q)
+    float* d_q_accumulator;   // (batch, heads, seqlen_q, head_dim)
     int heads;
     int seqlen_q;
 };
@@ -52,6 +56,25 @@ struct MmaArguments {
     float softmax_scale;
     float softmax_scale_log2;  // softmax_scale · log2(e)
     int heads;
+    int seqlen_q;
+    int seqlen_kv;
+};
+
+/// attention_backward_wgmma: dK, dV, and dQ summed into the accumulator.
+struct WgmmaArguments {
+    TensorMap q;
+    TensorMap k;
+    TensorMap v;
+    TensorMap d_o;
+    TensorMap d_k;
+    TensorMap d_v;
+    const float* negated_lse_log2;
+    const float* negated_delta;
+    float* d_q_accumulator;
+    float softmax_scale;
+    float softmax_scale_log2;  // softmax_scale · log2(e)
+    int heads;
+    int batch_heads;
     int seqlen_q;
     int seqlen_kv;
 };

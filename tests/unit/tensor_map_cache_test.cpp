@@ -20,7 +20,7 @@ CacheKey key_number(std::uint64_t number) {
             .stride_batch = static_cast<std::int64_t>(number * 8),
             .stride_head = 1024,
             .stride_seqlen = 128,
-            .operand = number % 2};
+            .rows = static_cast<std::int64_t>(number % 2)};
 }
 
 /// A map in which every word tells the key and its own place: a torn value shows.
@@ -68,8 +68,8 @@ TEST_CASE("a key that differs in any one part is not found") {
     other.address += 16;
     CHECK_FALSE(cache->find(other, found));
     other = key;
-    other.operand = 0;
-    REQUIRE(key.operand == 1);
+    other.rows = 0;
+    REQUIRE(key.rows == 1);
     CHECK_FALSE(cache->find(other, found));
 }
 
@@ -139,7 +139,7 @@ TEST_CASE("the four maps of a call are all there on its second run, whatever the
                        .stride_batch = 1024,
                        .stride_head = 256,
                        .stride_seqlen = 128,
-                       .operand = i % 2};
+                       .rows = static_cast<std::int64_t>(i % 2)};
             cache->insert(keys[i], map_of(i));
         }
         TensorMap found{};

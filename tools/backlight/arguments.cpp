@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <system_error>
+#include <unordered_map>
 
 #include "backlight/error.hpp"
 
@@ -68,7 +71,58 @@ std::vector<AttentionProblem> square_problems(const std::vector<std::string>& sh
     return problems;
 }
 
+namespace {
+
+/// "name=value,name=value": what is not named is the wgmma preset's, or the default.
+std::optional<TileConfig> named_fields(std::string_view text) {
+    TileConfig config = text.starts_with("family=wgmma") ? kernel_preset("wgmma") : TileConfig{};
+    const std::unordered_map<std::string_view, int*> numbers = {
+        {"block_q", &config.block_q},
+        {"block_kv", &config.block_kv},
+        {"warps", &config.warps},
+        {"stages", &config.stages},
+        {"heads_per_group", &config.heads_per_group},
+    };
+    while (!text.empty()) {
+        const std::size_t end = std::min(text.find(','), text.size());
+        const std::string_view field = text.substr(0, end);
+        text.remove_prefix(std::min(end + 1, text.size()));
+        const std::size_t equals = field.find('=');
+        if (equals == std::string_view::npos) {
+            return std::nullopt;
+        }
+        const std::string_view name = field.substr(0, equals);
+        const std::string_view value = field.substr(equals + 1);
+        if (name == "family" && (value == "mma" || value == "wgmma")) {
+            config.family = value == "mma" ? KernelFamily::mma : KernelFamily::wgmma;
+        } else if (name == "d_q_transposed" && (value == "true" || value == "false")) {
+            config.d_q_transposed = value == "true";
+        } else if (const auto found = numbers.find(name); found != numbers.end()) {
+            const auto [rest, failure] =
+                std::from_chars(value.data(), value.data() + value.size(), *found->second);
+            if (failure != std::errc() || rest != value.data() + value.size()) {
+                return std::nullopt;
+            }
+        } else {
+            return std::nullopt;
+        }
+    }
+    return config;
+}
+
+}  // namespace
+
 TileConfig parse_tile(std::string_view text) {
+    if (text.find('=') != std::string_view::npos) {
+        if (const auto config = named_fields(text)) {
+            return *config;
+        }
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("tile is '{}': it must be name=value pairs with commas between "
+                                "them, of family (mma, wgmma), block_q, block_kv, warps, stages, "
+                                "heads_per_group (whole numbers), d_q_transposed (true, false)",
+                                text));
+    }
     const auto numbers = four_numbers(text, ',');
     bool fits = numbers.has_value();
     if (numbers) {
@@ -99,13 +153,18 @@ DataType parse_dtype(std::string_view text) {
 }
 
 std::string config_name(const TileConfig& config) {
-    const auto tiles = [](const TileConfig& of) {
-        return std::array{of.block_q, of.block_kv, of.warps, of.stages};
-    };
     for (const KernelPreset& preset : kernel_presets()) {
-        if (tiles(preset.config) == tiles(config)) {
+        TileConfig launched_alike = preset.config;
+        launched_alike.sequence_lengths = config.sequence_lengths;
+        launched_alike.programmatic_dependent_launch = config.programmatic_dependent_launch;
+        if (launched_alike == config) {
             return std::string(preset.name);
         }
+    }
+    if (config.family == KernelFamily::wgmma) {
+        return fmt::format("wgmma_{}_{}_{}_{}_heads_{}{}", config.block_q, config.block_kv,
+                           config.warps, config.stages, config.heads_per_group,
+                           config.d_q_transposed ? "_transposed" : "");
     }
     return fmt::format("tile_{}_{}_{}_{}", config.block_q, config.block_kv, config.warps,
                        config.stages);
@@ -135,9 +194,7 @@ std::vector<NamedConfig> named_configs(const std::vector<std::string>& presets,
     }
     for (const std::string& tile : tiles) {
         const TileConfig config = parse_tile(tile);
-        configs.push_back({fmt::format("tile_{}_{}_{}_{}", config.block_q, config.block_kv,
-                                       config.warps, config.stages),
-                           config});
+        configs.push_back({config_name(config), config});
     }
     return configs;
 }

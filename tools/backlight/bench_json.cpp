@@ -99,10 +99,13 @@ Json to_json(const KernelResources& resources) {
 }
 
 Json to_json(const TileConfig& config) {
-    return {{"block_q", config.block_q},
+    return {{"family", to_string(config.family)},
+            {"block_q", config.block_q},
             {"block_kv", config.block_kv},
             {"warps", config.warps},
             {"stages", config.stages},
+            {"heads_per_group", config.heads_per_group},
+            {"d_q_transposed", config.d_q_transposed},
             {"sequence_lengths", to_string(config.sequence_lengths)},
             {"programmatic_dependent_launch", config.programmatic_dependent_launch}};
 }

@@ -55,22 +55,19 @@ class ReadyChain {
         void* const workspace = data.workspace(workspace_bytes);
         const BackwardTensors tensors = data.tensors();
         delta_ = attention::delta_arguments(problem, tensors, layout, workspace);
-        main_ = attention::mma_arguments(problem, tensors, layout, workspace);
         convert_ = attention::convert_arguments(problem, tensors, layout, workspace);
 
-        const auto encode = [&](const ConstTensorView& view, std::int64_t seqlen, int rows,
-                                kernel::TensorMap& map) {
-            gpu.device().encode(attention::tile_map_request(problem, view, seqlen, rows), map);
-        };
-        encode(tensors.q, problem.seqlen_q, config.block_q, main_.q);
-        encode(tensors.d_o, problem.seqlen_q, config.block_q, main_.d_o);
-        encode(tensors.k, problem.seqlen_kv, config.block_kv, main_.k);
-        encode(tensors.v, problem.seqlen_kv, config.block_kv, main_.v);
+        main_ = attention::main_arguments(
+            problem, config, tensors, layout, workspace,
+            [&](const char* /*operand*/, const ConstTensorView& view, std::int64_t seqlen, int rows,
+                kernel::TensorMap& map) {
+                gpu.device().encode(attention::tile_map_request(problem, view, seqlen, rows), map);
+            });
     }
 
     void launch() const {
         kernels_[0]->launch(shapes_[0], &delta_, stream_);
-        kernels_[1]->launch(shapes_[1], &main_, stream_);
+        kernels_[1]->launch(shapes_[1], main_.data(), stream_);
         kernels_[2]->launch(shapes_[2], &convert_, stream_);
     }
 
@@ -79,7 +76,7 @@ class ReadyChain {
     std::array<std::shared_ptr<const device::Kernel>, 3> kernels_;
     std::array<device::LaunchShape, 3> shapes_;
     kernel::DeltaArguments delta_{};
-    kernel::MmaArguments main_{};
+    attention::MainArguments main_;
     kernel::ConvertArguments convert_{};
 };
 

@@ -20,6 +20,7 @@
 #include "half_types.hpp"
 #include "json_file.hpp"
 #include "runtime_implementation.hpp"
+#include "tuning/search_space.hpp"
 #include "verification/parallel.hpp"
 #include "verify_problems.hpp"
 #include "version.hpp"
@@ -75,7 +76,7 @@ class EmulatedTwin {
     explicit EmulatedTwin(const DeviceChoice& emulated)
         : session_(open_session(emulated)), support_(*session_) {}
 
-    Runtime& runtime() noexcept { return session_->runtime(); }
+    Session& session() noexcept { return *session_; }
 
     void set_problem(const CheckedProblem& problem) {
         check_ = std::make_unique<ProblemCheck>(support_, problem);
@@ -160,6 +161,11 @@ struct Summary {
     }
 };
 
+/// A kernel refuses lengths that its tiles do not divide, and cards that it was not written for.
+bool takes(const Session& session, const NamedConfig& kernel, const CheckedProblem& problem) {
+    return tuning::is_legal(kernel.config, problem.problem, session.device().properties().target);
+}
+
 /// Runs groups and keeps what they gave.
 class Verification {
   public:
@@ -176,6 +182,9 @@ class Verification {
                 twin_->set_problem(problem);
             }
             for (std::size_t i = 0; i < kernels_.size(); ++i) {
+                if (!takes(support_.session(), kernels_[i], problem)) {
+                    continue;
+                }
                 ProblemReport report = run_one(check, problem, kernels_[i]);
                 json differences = json::array();
                 if (twin_ != nullptr) {
@@ -193,6 +202,9 @@ class Verification {
         }
         for (std::size_t i = 0; i < kernels_.size(); ++i) {
             const Summary& summary = summaries[i];
+            if (summary.problems == 0) {
+                continue;
+            }
             fmt::print(row_format, group.name, kernels_[i].name, axes.head_dim,
                        axes.causal ? "causal" : "full", to_string(axes.dtype), summary.problems,
                        summary.relative_l2[0], summary.relative_l2[1], summary.relative_l2[2],
@@ -270,13 +282,19 @@ std::vector<ProblemAxes> all_axes(const VerifyOptions& options) {
 
 /// The host's compiler takes seconds for a kernel, and one core: all are compiled first, on every
 /// core.
-void compile_all(Runtime& runtime, const std::vector<ProblemAxes>& axes,
+void compile_all(Session& session, const std::vector<ProblemAxes>& axes,
                  const std::vector<NamedConfig>& kernels) {
     verification::parallel_for(
         static_cast<std::int64_t>(axes.size() * kernels.size()), [&](std::int64_t index) {
             const auto i = static_cast<std::size_t>(index);
             const ProblemGroup group = problem_groups(axes[i / kernels.size()]).front();
-            runtime.backward(group.problems.front().problem, kernels[i % kernels.size()].config);
+            const NamedConfig& kernel = kernels[i % kernels.size()];
+            for (const CheckedProblem& problem : group.problems) {
+                if (takes(session, kernel, problem)) {
+                    session.runtime().backward(problem.problem, kernel.config);
+                    break;
+                }
+            }
         });
 }
 
@@ -381,7 +399,7 @@ int verify(const VerifyOptions& options) {
     const auto start = std::chrono::steady_clock::now();
 
     if (options.device.emulation || twin != nullptr) {
-        compile_all(twin != nullptr ? twin->runtime() : runtime, axes, kernels);
+        compile_all(twin != nullptr ? twin->session() : *session, axes, kernels);
     }
     print_heading(runtime, options.device);
     for (const ProblemAxes& each : axes) {

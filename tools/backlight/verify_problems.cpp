@@ -33,13 +33,14 @@ std::vector<Extents> small_extents(const ProblemAxes& axes, InputKind kind) {
     std::vector<Extents> all;
     if (axes.emulated) {
         if (axes.quick || kind != InputKind::normal) {
-            return {{1, 1, 64}, {1, 2, 192}};
+            return {{1, 1, 64}, {1, 2, 192}, {1, 2, 256}};
         }
-        return {{1, 1, 64}, {2, 3, 64}, {1, 1, 128}, {1, 2, 192}, {1, 1, 256}, {1, 1, 320}};
+        return {{1, 1, 64},  {2, 3, 64},  {1, 1, 128}, {1, 2, 192},
+                {1, 1, 256}, {1, 1, 320}, {1, 1, 384}};
     }
     const std::vector<std::int64_t> lengths =
-        axes.quick ? std::vector<std::int64_t>{64, 192}
-                   : std::vector<std::int64_t>{64, 128, 192, 256, 320};
+        axes.quick ? std::vector<std::int64_t>{64, 192, 256}
+                   : std::vector<std::int64_t>{64, 128, 192, 256, 320, 384};
     for (const std::int64_t seqlen : lengths) {
         all.push_back({1, 1, seqlen});
         all.push_back({2, 3, seqlen});
@@ -72,6 +73,10 @@ ProblemGroup extents_group(const ProblemAxes& axes) {
         different.problem.seqlen_kv = 320;
     }
     group.problems.push_back(different);
+    // The same for kernels with tiles of 128 keys.
+    different.problem.seqlen_q = axes.causal ? 256 : 192;
+    different.problem.seqlen_kv = 256;
+    group.problems.push_back(different);
     return group;
 }
 
@@ -79,7 +84,7 @@ ProblemGroup strides_group(const ProblemAxes& axes) {
     ProblemGroup group{.name = "strides", .problems = {}};
     for (const Layout layout : {Layout::bshd, Layout::packed_qkv}) {
         for (const auto& [batch, heads] : {std::pair{1, 1}, std::pair{2, 3}}) {
-            CheckedProblem problem = checked(axes, batch, heads, axes.emulated ? 128 : 192);
+            CheckedProblem problem = checked(axes, batch, heads, axes.emulated ? 128 : 384);
             problem.layout = layout;
             group.problems.push_back(problem);
         }
@@ -90,7 +95,7 @@ ProblemGroup strides_group(const ProblemAxes& axes) {
 ProblemGroup scale_group(const ProblemAxes& axes) {
     ProblemGroup group{.name = "softmax_scale", .problems = {}};
     for (const float scale : {0.03F, -0.1F, 0.0F}) {
-        CheckedProblem problem = checked(axes, 1, 2, axes.emulated ? 128 : 192);
+        CheckedProblem problem = checked(axes, 1, 2, axes.emulated ? 128 : 384);
         problem.problem.softmax_scale = scale;
         group.problems.push_back(problem);
     }

@@ -8,6 +8,16 @@
 
 namespace backlight {
 
+/// The kernels that there are for the main part of the backward.
+enum class KernelFamily {
+    /// mma.sync and TMA, on every card.
+    mma,
+    /// wgmma and TMA with specialised warpgroups, on Hopper (sm_90a).
+    wgmma,
+};
+
+const char* to_string(KernelFamily family) noexcept;
+
 /// Whether the compiled kernel serves one sequence length or all of them.
 enum class SequenceLengths {
     /// Lengths are kernel arguments: one cubin serves every length.
@@ -20,19 +30,31 @@ const char* to_string(SequenceLengths lengths) noexcept;
 
 /// How the main backward kernel divides a problem: everything that a tuner may sweep.
 ///
-/// A thread block owns `block_kv` keys and values and walks over the queries in tiles of
+/// `mma`: a thread block owns `block_kv` keys and values and walks over the queries in tiles of
 /// `block_q`. Its warps split the score tile S (block_q × block_kv) into row groups of 16 rows,
 /// `warps · 16 / block_q` warps a row group, and the gradient tiles dK and dV (block_kv × head_dim)
 /// in the same way.
+///
+/// `wgmma`: a thread block of 16 warps owns 128 keys and values and walks over the queries in tiles
+/// of 64. Two warpgroups own 64 keys each, a third computes dQ, a fourth loads.
 struct TileConfig {
-    /// Query rows a tile; a multiple of 16, at most 256.
+    KernelFamily family = KernelFamily::mma;
+    /// Query rows a tile; a multiple of 16, at most 256. wgmma: 64.
     int block_q = 64;
-    /// Key rows a thread block; a multiple of 32, at most 256.
+    /// Key rows a thread block; a multiple of 32, at most 256. wgmma: 128.
     int block_kv = 64;
     /// Warps a thread block; a multiple of block_q / 16 and of block_kv / 16, at most 32.
+    /// wgmma: 16.
     int warps = 8;
     /// Buffers for the Q and dO tiles: 1 loads after use, n loads n − 1 tiles ahead. 1 … 8.
+    /// wgmma: 2 … 8, and all n load ahead.
     int stages = 1;
+    /// wgmma: heads whose tiles run at the same time, so that their queries and their dQ stay in
+    /// the L2 cache; 1 … 1024. mma: 1.
+    int heads_per_group = 1;
+    /// wgmma at head_dim 64: compute dQᵀ with Kᵀ in registers, which reads less shared memory and
+    /// leaves no room for an unrounded P.
+    bool d_q_transposed = false;
     SequenceLengths sequence_lengths = SequenceLengths::run_time;
     /// Let each kernel of the chain start while the one before it drains (programmatic dependent
     /// launch).
@@ -51,7 +73,7 @@ struct KernelPreset {
     std::string_view description;
 };
 
-/// The named configurations, in the order of their making: v1, v2, v3.
+/// The named configurations, in the order of their making: v1, v2, v3, wgmma.
 std::span<const KernelPreset> kernel_presets() noexcept;
 
 /// The configuration of that name; throws `unknown_kernel` with the names there are.

@@ -9,13 +9,15 @@ namespace {
 constexpr int delta_threads = 256;
 }
 
-KernelPlan delta_kernel(const AttentionProblem& problem, const TileConfig& /*config*/,
+KernelPlan delta_kernel(const AttentionProblem& problem, const TileConfig& config,
                         const device::Target& target) {
     compiler::SpecialisationWriter specialisation("attention_backward_delta");
     specialisation.type("Element", element_type(problem.dtype))
         .integer("head_dim", problem.head_dim)
         .integer("threads", delta_threads)
-        .integer("rows_per_block", rows_per_block);
+        .integer("rows_per_block", rows_per_block)
+        .boolean("statistics_in_fragment_order", config.family == KernelFamily::wgmma,
+                 "as the wgmma kernel reads them");
     const std::int64_t row_blocks = (problem.seqlen_q + rows_per_block - 1) / rows_per_block;
     return {
         .request = {.source = "attention_backward_delta.cu",
@@ -40,6 +42,8 @@ kernel::DeltaArguments delta_arguments(const AttentionProblem& problem,
         .lse_stride_batch = tensors.lse.stride_batch,
         .lse_stride_head = tensors.lse.stride_head,
         .row_statistics = layout.row_statistics(workspace),
+        .negated_lse_log2 = layout.negated_lse_log2(workspace),
+        .negated_delta = layout.negated_delta(workspace),
         .d_q_accumulator = layout.d_q_accumulator(workspace),
         .heads = static_cast<int>(problem.heads),
         .seqlen_q = static_cast<int>(problem.seqlen_q),

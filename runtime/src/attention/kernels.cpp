@@ -4,12 +4,35 @@
 
 namespace backlight::attention {
 
-std::array<KernelPlan, 3> backward_chain(const AttentionProblem& problem, const TileConfig& config,
-                                         const device::Target& target) {
+std::vector<KernelPlan> backward_chain(const AttentionProblem& problem, const TileConfig& config,
+                                       const device::Target& target) {
     validate(problem);
     validate(config, problem, target);
-    return {delta_kernel(problem, config, target), mma_kernel(problem, config, target),
+    return {delta_kernel(problem, config, target),
+            config.family == KernelFamily::wgmma ? wgmma_kernel(problem, config, target)
+                                                 : mma_kernel(problem, config, target),
             convert_kernel(problem, config, target)};
+}
+
+MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& config,
+                             const BackwardTensors& tensors, const WorkspaceLayout& layout,
+                             void* workspace, const EncodeMap& encode) {
+    const auto encode_operands = [&](auto& arguments) {
+        encode("q", tensors.q, problem.seqlen_q, config.block_q, arguments.q);
+        encode("d_o", tensors.d_o, problem.seqlen_q, config.block_q, arguments.d_o);
+        encode("k", tensors.k, problem.seqlen_kv, config.block_kv, arguments.k);
+        encode("v", tensors.v, problem.seqlen_kv, config.block_kv, arguments.v);
+    };
+    if (config.family == KernelFamily::wgmma) {
+        kernel::WgmmaArguments arguments = wgmma_arguments(problem, layout, workspace);
+        encode_operands(arguments);
+        encode("d_k", tensors.d_k, problem.seqlen_kv, wgmma_keys_per_warpgroup, arguments.d_k);
+        encode("d_v", tensors.d_v, problem.seqlen_kv, wgmma_keys_per_warpgroup, arguments.d_v);
+        return {arguments};
+    }
+    kernel::MmaArguments arguments = mma_arguments(problem, tensors, layout, workspace);
+    encode_operands(arguments);
+    return {arguments};
 }
 
 KernelResources kernel_resources(const KernelPlan& plan, const compiler::KernelLookup& compiled) {

@@ -1,6 +1,8 @@
 #pragma once
 
-#include <array>
+#include <functional>
+#include <variant>
+#include <vector>
 
 #include "arguments/attention_backward.h"
 #include "attention/workspace.hpp"
@@ -21,6 +23,9 @@ struct KernelPlan {
 /// Query rows that a block of the delta and convert kernels works on.
 inline constexpr int rows_per_block = 64;
 
+/// Keys of which a warpgroup of the wgmma kernel stores dK and dV.
+inline constexpr int wgmma_keys_per_warpgroup = 64;
+
 // Each kernel has a file of its own: its specialisation, its launch shape, its arguments. All take
 // a problem and configuration that have been validated.
 
@@ -37,12 +42,36 @@ KernelPlan mma_kernel(const AttentionProblem& problem, const TileConfig& config,
 kernel::MmaArguments mma_arguments(const AttentionProblem& problem, const BackwardTensors& tensors,
                                    const WorkspaceLayout& layout, void* workspace) noexcept;
 
+/// attention_backward_wgmma.cu. The tensor maps are left for the caller to fill.
+KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& config,
+                        const device::Target& target);
+kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem,
+                                       const WorkspaceLayout& layout, void* workspace) noexcept;
+
+/// The arguments of the main kernel, whichever it is.
+struct MainArguments {
+    std::variant<kernel::MmaArguments, kernel::WgmmaArguments> of_family;
+
+    const void* data() const noexcept {
+        return std::visit([](const auto& arguments) -> const void* { return &arguments; },
+                          of_family);
+    }
+};
+
+/// Fills a tensor map: of the operand of that name, whose rows are copied `rows` at a time.
+using EncodeMap = std::function<void(const char* operand, const ConstTensorView& view,
+                                     std::int64_t seqlen, int rows, kernel::TensorMap& map)>;
+
+MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& config,
+                             const BackwardTensors& tensors, const WorkspaceLayout& layout,
+                             void* workspace, const EncodeMap& encode);
+
 /// The tensor map of one of its operands (Q, dO: seqlen_q rows in tiles of block_q; K, V: seqlen_kv
 /// rows in tiles of block_kv).
 tensor_map::Request tile_map_request(const AttentionProblem& problem, const ConstTensorView& view,
                                      std::int64_t seqlen, int tile_rows) noexcept;
 
-/// attention_backward_convert.cu
+/// attention_backward_convert.cu; after wgmma, attention_backward_convert_tiles.cu.
 KernelPlan convert_kernel(const AttentionProblem& problem, const TileConfig& config,
                           const device::Target& target);
 kernel::ConvertArguments convert_arguments(const AttentionProblem& problem,
@@ -50,8 +79,8 @@ kernel::ConvertArguments convert_arguments(const AttentionProblem& problem,
                                            const WorkspaceLayout& layout, void* workspace) noexcept;
 
 /// The whole chain in launch order, after validation: delta, main, convert.
-std::array<KernelPlan, 3> backward_chain(const AttentionProblem& problem, const TileConfig& config,
-                                         const device::Target& target);
+std::vector<KernelPlan> backward_chain(const AttentionProblem& problem, const TileConfig& config,
+                                       const device::Target& target);
 
 /// What `inspect` and a plan tell of a compiled kernel.
 KernelResources kernel_resources(const KernelPlan& plan, const compiler::KernelLookup& compiled);

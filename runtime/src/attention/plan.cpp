@@ -16,7 +16,8 @@ ChainPlan::ChainPlan(const AttentionProblem& problem, const TileConfig& config,
       layout_(problem),
       device_(loader.shared_device()),
       counters_(std::move(counters)) {
-    const auto chain = backward_chain(problem_, config_, device_->properties().target);
+    const std::vector<KernelPlan> chain =
+        backward_chain(problem_, config_, device_->properties().target);
     const std::array<LoadedKernel*, 3> places = {&delta_, &main_, &convert_};
     const std::vector<KernelLoader::Loaded> loaded = loader.load(chain);
     for (std::size_t i = 0; i < chain.size(); ++i) {
@@ -32,13 +33,14 @@ void ChainPlan::prepare() const {
 }
 
 void ChainPlan::tensor_map(const char* operand, const ConstTensorView& view, std::int64_t seqlen,
-                           int rows, std::uint64_t operand_kind, kernel::TensorMap& map) const {
+                           int rows, kernel::TensorMap& map) const {
     const tensor_map::CacheKey key{
         .address = reinterpret_cast<std::uint64_t>(view.data),
         .stride_batch = view.stride_batch,
         .stride_head = view.stride_head,
         .stride_seqlen = view.stride_seqlen,
-        .operand = operand_kind,
+        .seqlen = seqlen,
+        .rows = rows,
     };
     if (maps_.find(key, map)) {
         return;
@@ -57,18 +59,15 @@ void ChainPlan::run(const BackwardTensors& tensors, void* workspace, std::size_t
 
     // Everything that can be refused is refused before the first launch.
     const kernel::DeltaArguments delta = delta_arguments(problem_, tensors, layout_, workspace);
-    kernel::MmaArguments main = mma_arguments(problem_, tensors, layout_, workspace);
-    constexpr std::uint64_t query_rows = 0;
-    constexpr std::uint64_t key_rows = 1;
-    tensor_map("q", tensors.q, problem_.seqlen_q, config_.block_q, query_rows, main.q);
-    tensor_map("d_o", tensors.d_o, problem_.seqlen_q, config_.block_q, query_rows, main.d_o);
-    tensor_map("k", tensors.k, problem_.seqlen_kv, config_.block_kv, key_rows, main.k);
-    tensor_map("v", tensors.v, problem_.seqlen_kv, config_.block_kv, key_rows, main.v);
+    const MainArguments main = main_arguments(
+        problem_, config_, tensors, layout_, workspace,
+        [this](const char* operand, const ConstTensorView& view, std::int64_t seqlen, int rows,
+               kernel::TensorMap& map) { tensor_map(operand, view, seqlen, rows, map); });
     const kernel::ConvertArguments convert =
         convert_arguments(problem_, tensors, layout_, workspace);
 
     delta_.kernel->launch(delta_.shape, &delta, stream);
-    main_.kernel->launch(main_.shape, &main, stream);
+    main_.kernel->launch(main_.shape, main.data(), stream);
     convert_.kernel->launch(convert_.shape, &convert, stream);
 }
 

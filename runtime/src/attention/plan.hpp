@@ -42,9 +42,9 @@ class ChainPlan final : public BackwardPlan {
         device::LaunchShape shape;
     };
 
-    /// The map of a tensor whose rows are loaded `rows` at a time: from the cache, or encoded.
+    /// The map of a tensor whose rows are copied `rows` at a time: from the cache, or encoded.
     void tensor_map(const char* operand, const ConstTensorView& view, std::int64_t seqlen, int rows,
-                    std::uint64_t operand_kind, kernel::TensorMap& map) const;
+                    kernel::TensorMap& map) const;
 
     AttentionProblem problem_;
     TileConfig config_;

@@ -10,15 +10,24 @@
 
 namespace backlight {
 
+const char* to_string(KernelFamily family) noexcept {
+    return family == KernelFamily::wgmma ? "wgmma" : "mma";
+}
+
 const char* to_string(SequenceLengths lengths) noexcept {
     return lengths == SequenceLengths::compile_time ? "compile_time" : "run_time";
 }
 
 std::string to_string(const TileConfig& config) {
+    std::string family;
+    if (config.family == KernelFamily::wgmma) {
+        family = fmt::format("family=wgmma heads_per_group={} d_q_transposed={} ",
+                             config.heads_per_group, config.d_q_transposed);
+    }
     return fmt::format(
-        "block_q={} block_kv={} warps={} stages={} sequence_lengths={} "
+        "{}block_q={} block_kv={} warps={} stages={} sequence_lengths={} "
         "programmatic_dependent_launch={}",
-        config.block_q, config.block_kv, config.warps, config.stages,
+        family, config.block_q, config.block_kv, config.warps, config.stages,
         to_string(config.sequence_lengths), config.programmatic_dependent_launch);
 }
 
@@ -33,6 +42,14 @@ std::span<const KernelPreset> kernel_presets() noexcept {
         KernelPreset{.name = "v3",
                      .config = {.block_q = 32, .block_kv = 64, .warps = 8, .stages = 2},
                      .description = "32×64 tiles, 8 warps, the next Q and dO tile loads ahead"},
+        KernelPreset{.name = "wgmma",
+                     .config = {.family = KernelFamily::wgmma,
+                                .block_q = 64,
+                                .block_kv = 128,
+                                .warps = 16,
+                                .stages = 2,
+                                .heads_per_group = 4},
+                     .description = "64×128 tiles, specialised warpgroups (Hopper)"},
     };
     return presets;
 }
@@ -59,6 +76,14 @@ std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim)
     const std::size_t kv_tiles = 2 * block_kv * depth * element_bytes;             // K, V
     const std::size_t query_tiles = 2 * stages * block_q * depth * element_bytes;  // Q, dO
     const std::size_t score_tiles = 2 * block_q * block_kv * element_bytes;        // P, dS
+    if (config.family == KernelFamily::wgmma) {
+        const std::size_t d_q_parts = 2 * block_q * 64 * sizeof(float);
+        const std::size_t statistics = 2 * stages * block_q * sizeof(float);  // LSE, delta
+        // K and V, and four a stage and four for the two buffers of dS.
+        const std::size_t barriers = 2 + 4 * stages + 4;
+        return kv_tiles + query_tiles + score_tiles + d_q_parts + statistics +
+               barriers * barrier_bytes;
+    }
     // One barrier for K and V, one for each load of Q and dO in flight.
     const std::size_t barriers = 1 + (stages == 1 ? 1 : stages - 1);
     return kv_tiles + query_tiles + score_tiles + barriers * barrier_bytes;

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -83,27 +84,16 @@ void validate(const AttentionProblem& problem) {
     }
 }
 
-void validate(const TileConfig& config, const AttentionProblem& problem,
-              const device::Target& target) {
-    const auto require = [&](bool holds, std::string_view field, std::int64_t value,
-                             std::string_view rule) {
-        if (!holds) {
-            refuse(fmt::format("{} is {}: {} (configuration {})", field, value, rule,
-                               to_string(config)));
-        }
-    };
-    require(config.block_q >= 16 && config.block_q <= 256 && config.block_q % 16 == 0, "block_q",
-            config.block_q, "it must be a multiple of 16 from 16 to 256");
-    require(config.block_kv >= 32 && config.block_kv <= 256 && config.block_kv % 32 == 0,
-            "block_kv", config.block_kv, "it must be a multiple of 32 from 32 to 256");
-    require(config.stages >= 1 && config.stages <= 8, "stages", config.stages, "it must be 1 … 8");
-    require(config.warps >= 1 && config.warps <= 32, "warps", config.warps, "it must be 1 … 32");
+namespace {
 
-    require(config.sequence_lengths == SequenceLengths::run_time ||
-                config.sequence_lengths == SequenceLengths::compile_time,
-            "sequence_lengths", static_cast<int>(config.sequence_lengths),
-            "it must be run_time or compile_time");
+using Require = std::function<void(bool holds, std::string_view field, std::int64_t value,
+                                   std::string_view rule)>;
 
+void validate_mma(const TileConfig& config, const AttentionProblem& problem,
+                  const Require& require) {
+    require(config.heads_per_group == 1, "heads_per_group", config.heads_per_group,
+            "it must be 1 for mma");
+    require(!config.d_q_transposed, "d_q_transposed", 1, "it must be false for mma");
     const int query_row_groups = config.block_q / 16;
     const int key_row_groups = config.block_kv / 16;
     require(config.warps % query_row_groups == 0, "warps", config.warps,
@@ -131,6 +121,57 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
                  config.block_kv % 64 == 0 ? 64 : 32);
     require_span("dQ", problem.head_dim, warps_per_query_row_group, 64);
     require_span("dK and dV", problem.head_dim, warps_per_key_row_group, 64);
+}
+
+void validate_wgmma(const TileConfig& config, const AttentionProblem& problem,
+                    const device::Target& target, const Require& require) {
+    if (target.compute_major != 9) {
+        throw Error(ErrorCode::unsupported,
+                    fmt::format("family is wgmma: its instructions are Hopper's (sm_90a) alone, "
+                                "the target is {}",
+                                target.name));
+    }
+    require(config.block_q == 64, "block_q", config.block_q, "it must be 64 for wgmma");
+    require(config.block_kv == 128, "block_kv", config.block_kv, "it must be 128 for wgmma");
+    require(config.warps == 16, "warps", config.warps, "it must be 16 for wgmma");
+    require(config.stages >= 2 && config.stages <= 8, "stages", config.stages,
+            "it must be 2 … 8 for wgmma");
+    require(config.heads_per_group >= 1 && config.heads_per_group <= 1024, "heads_per_group",
+            config.heads_per_group, "it must be 1 … 1024");
+    require(!config.d_q_transposed || problem.head_dim == 64, "d_q_transposed", 1,
+            "it must be false where head_dim is not 64");
+}
+
+}  // namespace
+
+void validate(const TileConfig& config, const AttentionProblem& problem,
+              const device::Target& target) {
+    const auto require = [&](bool holds, std::string_view field, std::int64_t value,
+                             std::string_view rule) {
+        if (!holds) {
+            refuse(fmt::format("{} is {}: {} (configuration {})", field, value, rule,
+                               to_string(config)));
+        }
+    };
+    require(config.family == KernelFamily::mma || config.family == KernelFamily::wgmma, "family",
+            static_cast<int>(config.family), "it must be mma or wgmma");
+    require(config.block_q >= 16 && config.block_q <= 256 && config.block_q % 16 == 0, "block_q",
+            config.block_q, "it must be a multiple of 16 from 16 to 256");
+    require(config.block_kv >= 32 && config.block_kv <= 256 && config.block_kv % 32 == 0,
+            "block_kv", config.block_kv, "it must be a multiple of 32 from 32 to 256");
+    require(config.stages >= 1 && config.stages <= 8, "stages", config.stages, "it must be 1 … 8");
+    require(config.warps >= 1 && config.warps <= 32, "warps", config.warps, "it must be 1 … 32");
+
+    require(config.sequence_lengths == SequenceLengths::run_time ||
+                config.sequence_lengths == SequenceLengths::compile_time,
+            "sequence_lengths", static_cast<int>(config.sequence_lengths),
+            "it must be run_time or compile_time");
+
+    if (config.family == KernelFamily::wgmma) {
+        validate_wgmma(config, problem, target, require);
+    } else {
+        validate_mma(config, problem, require);
+    }
 
     if (problem.seqlen_q % config.block_q != 0) {
         throw Error(ErrorCode::unsupported,

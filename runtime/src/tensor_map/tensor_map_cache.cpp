@@ -6,9 +6,12 @@ namespace backlight::tensor_map {
 
 std::array<std::uint64_t, TensorMapCache::key_words> TensorMapCache::words_of(
     const CacheKey& key) noexcept {
-    return {key.address, static_cast<std::uint64_t>(key.stride_batch),
+    return {key.address,
+            static_cast<std::uint64_t>(key.stride_batch),
             static_cast<std::uint64_t>(key.stride_head),
-            static_cast<std::uint64_t>(key.stride_seqlen), key.operand};
+            static_cast<std::uint64_t>(key.stride_seqlen),
+            static_cast<std::uint64_t>(key.seqlen),
+            static_cast<std::uint64_t>(key.rows)};
 }
 
 std::size_t TensorMapCache::first_slot_of(const CacheKey& key) noexcept {

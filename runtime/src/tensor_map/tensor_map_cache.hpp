@@ -16,8 +16,9 @@ struct CacheKey {
     std::int64_t stride_batch = 0;
     std::int64_t stride_head = 0;
     std::int64_t stride_seqlen = 0;
-    /// 0: query rows (Q, dO), 1: key rows (K, V).
-    std::uint64_t operand = 0;
+    std::int64_t seqlen = 0;
+    /// Rows of a box.
+    std::int64_t rows = 0;
 
     bool operator==(const CacheKey&) const = default;
 };
@@ -34,7 +35,7 @@ class TensorMapCache {
   private:
     static constexpr std::size_t slot_count = 256;
     static constexpr std::size_t neighbours = 8;
-    static constexpr std::size_t key_words = 5;
+    static constexpr std::size_t key_words = 6;
     static constexpr std::size_t map_words = sizeof(kernel::TensorMap) / sizeof(std::uint64_t);
 
     // The words are atomic so that a read that races a write is defined; its result is discarded.

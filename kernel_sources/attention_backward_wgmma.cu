@@ -1,0 +1,715 @@
+// The attention backward for Hopper: wgmma and TMA, the work divided among specialised warpgroups.
+//
+// A block works on tiles of block_kv = 128 keys and values of one head, and walks over the queries
+// in tiles of 64. Everything is computed transposed, with keys as rows, so that P and dS are fed
+// to the next product from the registers in which they arise:
+//
+//     Sᵀ  = K Qᵀ         dPᵀ = V dOᵀ
+//     P   = exp(scale · S − LSE)
+//     dS  = P ∘ (dP − delta)                   dSᵀ alone goes to shared memory
+//     dV += Pᵀ dO        dK += dSᵀ Q
+//     dQ  = dS K                               summed over key tiles in an fp32 accumulator
+//
+// Roles, a warpgroup (128 threads) each:
+//
+//     key warpgroups 0, 1   own 64 keys each: Sᵀ, dPᵀ, dV, dK
+//     query warpgroup       all of dQ, and its way out of the block
+//     loader                one thread lets TMA bring tiles; see head_per_block for its other warps
+//
+// A step of a key warpgroup, one query tile; Pᵀ of the tile is in registers when it begins, so that
+// no product is under way where the loop turns back:
+//
+//     tensor cores   | dPᵀ(i) | dV(i) |            | dK(i) | Sᵀ(i+1) |
+//     other units                      dS(i) … dSᵀ(i) to shared memory  exp → Pᵀ(i+1)
+//
+// The two key warpgroups run apart by about half a step, so that one's arithmetic lies beside the
+// other's products, and nothing in the loop makes the whole block wait. Stages go by mbarriers:
+//
+//     kv_full            loader → all          K and V have arrived
+//     kv_empty           all → loader          K and V, and dK and dV stored over them, are done
+//     with q_full, d_o_full   loader → key          a query tile with its LSE, a dO tile with its
+//     delta q_empty, d_o_empty key → loader d_s_full           key → query           dSᵀ of both
+//     key warpgroups is in shared memory d_s_empty          query → key
+//
+// dQ and dK lack the factor softmax_scale until they are stored.
+#include "arguments/attention_backward.h"
+#include "primitives/bulk_copy.cuh"
+#include "primitives/conversion.cuh"
+#include "primitives/dependent_launch.cuh"
+#include "primitives/exponential.cuh"
+#include "primitives/ldmatrix.cuh"
+#include "primitives/matrix_descriptor.cuh"
+#include "primitives/mbarrier.cuh"
+#include "primitives/named_barrier.cuh"
+#include "primitives/proxy_fence.cuh"
+#include "primitives/register_allocation.cuh"
+#include "primitives/shared_memory.cuh"
+#include "primitives/stmatrix.cuh"
+#include "primitives/swizzle.cuh"
+#include "primitives/tma.cuh"
+#include "primitives/types.cuh"
+#include "primitives/wgmma.cuh"
+#include "specialisation.cuh"
+
+namespace backlight::kernel {
+
+using specialisation::block_kv;
+using specialisation::block_q;
+using specialisation::causal;
+using specialisation::head_dim;
+using specialisation::stages;
+using Element = specialisation::Element;
+
+// --- Roles and registers ------------------------------------------------------------------------
+
+constexpr int warpgroup_size = 128;
+constexpr int warps_per_warpgroup = warpgroup_size / warp_size;
+constexpr int keys_per_warpgroup = 64;
+constexpr int key_warpgroups = block_kv / keys_per_warpgroup;
+constexpr int query_warpgroup = key_warpgroups;
+constexpr int loader_warpgroup = key_warpgroups + 1;
+constexpr int threads = (key_warpgroups + 2) * warpgroup_size;
+constexpr int key_warps = key_warpgroups * warps_per_warpgroup;
+
+static_assert(key_warpgroups == 2, "the register budget is that of two key warpgroups");
+static_assert(block_q == 64, "a query tile is one wgmma wide");
+static_assert(head_dim == 64 || head_dim == 128, "whole panels of 64 columns");
+
+// Operands that never change may stay in registers where dK and dV leave room: wgmma then reads
+// half as much shared memory, whose bandwidth is what holds this kernel back.
+constexpr bool k_resident = head_dim == 64;
+constexpr bool v_resident = head_dim == 64;
+constexpr bool k_transposed_resident = specialisation::d_q_transposed;
+// P stays in fp32 for dS where there is room; else dS is computed from P as it was rounded for dV.
+constexpr bool p_unrounded = head_dim == 64 && !k_transposed_resident;
+
+constexpr int score_registers = block_q / 2;      // Sᵀ, dPᵀ: 64 × block_q a warpgroup
+constexpr int gradient_registers = head_dim / 2;  // dK, dV: 64 × head_dim a warpgroup
+constexpr int query_slices = block_q / 16;        // slices of the products dV and dK
+constexpr int depth_slices = head_dim / 16;       // of Sᵀ and dPᵀ
+constexpr int key_slices = block_kv / 16;         // of dQ
+constexpr int d_q_part_columns = 64;              // dQ is computed in parts of that many columns
+constexpr int d_q_parts = head_dim / d_q_part_columns;
+
+//                            head_dim 128        head_dim 64
+//     dK, dV                 64 + 64             32 + 32
+//     Sᵀ, dPᵀ                32 (shared)         32 + 32
+//     P, dS as operands      16                  16
+//     K, V as operands       -                   16 + 16
+//     statistics of a tile   16                  16
+//     addresses, counters    the rest
+//
+// The four warpgroups share 65,536 registers, 512 for one thread of each.
+constexpr int key_registers = k_transposed_resident ? 192 : 208;
+constexpr int query_registers = k_transposed_resident ? 104 : 72;
+constexpr int loader_registers = 24;
+static_assert(key_warpgroups * key_registers + query_registers + loader_registers <= 512,
+              "a multiprocessor has 65,536 registers");
+
+// --- Shared memory ------------------------------------------------------------------------------
+
+using KvTile = SwizzledTile<block_kv, head_dim>;
+using QueryTile = SwizzledTile<block_q, head_dim>;
+/// dSᵀ: a row a key.
+using ScoreTile = SwizzledTile<block_kv, block_q>;
+
+constexpr int d_s_buffers = 2;
+constexpr int d_q_buffers = 2;
+constexpr int d_q_part_bytes = block_q * d_q_part_columns * 4;
+constexpr int statistics_bytes = block_q * 4;
+
+constexpr int k_offset = 0;
+constexpr int v_offset = k_offset + KvTile::bytes;
+constexpr int q_offset = v_offset + KvTile::bytes;
+constexpr int d_o_offset = q_offset + stages * QueryTile::bytes;
+constexpr int d_s_offset = d_o_offset + stages * QueryTile::bytes;
+constexpr int d_q_offset = d_s_offset + d_s_buffers * ScoreTile::bytes;
+constexpr int lse_offset = d_q_offset + d_q_buffers * d_q_part_bytes;
+constexpr int delta_offset = lse_offset + stages * statistics_bytes;
+constexpr int barrier_offset = delta_offset + stages * statistics_bytes;
+
+constexpr int barriers = 2 + 4 * stages + 2 * d_s_buffers;
+constexpr int shared_bytes = barrier_offset + 8 * barriers;
+static_assert(shared_bytes == specialisation::shared_bytes, "host and kernel count alike");
+
+/// Where things lie.
+struct SharedMemory {
+    uint32_t base;
+
+    __device__ __forceinline__ uint32_t k() const { return base + k_offset; }
+    __device__ __forceinline__ uint32_t v() const { return base + v_offset; }
+    __device__ __forceinline__ uint32_t q(int stage) const {
+        return base + q_offset + stage * QueryTile::bytes;
+    }
+    __device__ __forceinline__ uint32_t d_o(int stage) const {
+        return base + d_o_offset + stage * QueryTile::bytes;
+    }
+    __device__ __forceinline__ uint32_t d_s(int buffer) const {
+        return base + d_s_offset + buffer * ScoreTile::bytes;
+    }
+    __device__ __forceinline__ uint32_t d_q(int buffer) const {
+        return base + d_q_offset + buffer * d_q_part_bytes;
+    }
+    __device__ __forceinline__ uint32_t lse(int stage) const {
+        return base + lse_offset + stage * statistics_bytes;
+    }
+    __device__ __forceinline__ uint32_t delta(int stage) const {
+        return base + delta_offset + stage * statistics_bytes;
+    }
+
+    __device__ __forceinline__ uint32_t kv_full() const { return base + barrier_offset; }
+    __device__ __forceinline__ uint32_t kv_empty() const { return kv_full() + 8; }
+    __device__ __forceinline__ uint32_t q_full(int stage) const {
+        return kv_full() + 16 + 8 * stage;
+    }
+    __device__ __forceinline__ uint32_t q_empty(int stage) const { return q_full(stages + stage); }
+    __device__ __forceinline__ uint32_t d_o_full(int stage) const {
+        return q_full(2 * stages + stage);
+    }
+    __device__ __forceinline__ uint32_t d_o_empty(int stage) const {
+        return q_full(3 * stages + stage);
+    }
+    __device__ __forceinline__ uint32_t d_s_full(int buffer) const {
+        return q_full(4 * stages + buffer);
+    }
+    __device__ __forceinline__ uint32_t d_s_empty(int buffer) const {
+        return d_s_full(d_s_buffers + buffer);
+    }
+};
+
+/// Named barriers; 0 is the whole block's.
+enum NamedBarrier : int {
+    keys_read = 1,  // key and query warpgroups: no product reads K any more
+    key_warpgroup_0,
+    key_warpgroup_1,
+    query_warpgroup_own,
+};
+
+/// A position in a ring of `slots` buffers, and the parity of its barriers' current phase.
+template <int slots>
+struct RingPosition {
+    int slot = 0;
+    int parity = 0;
+
+    __device__ __forceinline__ void advance() {
+        if (++slot == slots) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+// --- The work of a block ------------------------------------------------------------------------
+
+/// A tile of keys, and the queries that see it.
+struct Tile {
+    int batch;
+    int head;
+    int batch_head;
+    int kv_start;
+    int first_query_tile;
+    int query_tiles;  // of the whole head
+
+    /// Blocks come in the order of their indices, near enough. Heads are taken in groups, whose
+    /// queries the L2 cache holds; within a group the tiles that most queries see come first.
+    __device__ __forceinline__ Tile(const WgmmaArguments& arguments, int block) {
+        const int seqlen_q =
+            specialisation::seqlen_q != 0 ? specialisation::seqlen_q : arguments.seqlen_q;
+        const int seqlen_kv =
+            specialisation::seqlen_kv != 0 ? specialisation::seqlen_kv : arguments.seqlen_kv;
+        const int kv_tiles = seqlen_kv / block_kv;
+        const int group = block / (specialisation::heads_per_group * kv_tiles);
+        const int first_head = group * specialisation::heads_per_group;
+        const int in_group = block - first_head * kv_tiles;
+        const int heads_left = arguments.batch_heads - first_head;
+        const int heads = heads_left < specialisation::heads_per_group
+                              ? heads_left
+                              : specialisation::heads_per_group;
+        const int kv_tile = in_group / heads;
+        batch_head = first_head + in_group % heads;
+        batch = batch_head / arguments.heads;
+        head = batch_head % arguments.heads;
+        kv_start = kv_tile * block_kv;
+        query_tiles = seqlen_q / block_q;
+        // Query tiles that lie wholly above the diagonal see none of these keys.
+        first_query_tile = causal ? kv_start / block_q : 0;
+    }
+};
+
+// --- The loader ---------------------------------------------------------------------------------
+
+/// Copies `Tile::panels` panels, from row `row` of the head's matrix on.
+template <typename SharedTile>
+__device__ __forceinline__ void load_tile(uint32_t destination, const TensorMap& map, int row,
+                                          const Tile& tile, uint32_t barrier) {
+#pragma unroll
+    for (int panel = 0; panel < SharedTile::panels; ++panel) {
+        tma_load_4d(destination + panel * SharedTile::panel_bytes, &map,
+                    panel * SharedTile::panel_columns, row, tile.head, tile.batch, barrier);
+    }
+}
+
+__device__ __forceinline__ void load(const WgmmaArguments& arguments, SharedMemory shared,
+                                     const Tile& tile) {
+    mbarrier_arrive_expect_bytes(shared.kv_full(), 2 * KvTile::bytes);
+    load_tile<KvTile>(shared.k(), arguments.k, tile.kv_start, tile, shared.kv_full());
+    load_tile<KvTile>(shared.v(), arguments.v, tile.kv_start, tile, shared.kv_full());
+    // LSE and delta come from the delta kernel.
+    wait_for_previous_kernel();
+    const int64_t head_row = static_cast<int64_t>(tile.batch_head) * tile.query_tiles * block_q;
+    RingPosition<stages> ring;
+    for (int query_tile = tile.first_query_tile; query_tile < tile.query_tiles; ++query_tile) {
+        const int query_start = query_tile * block_q;
+        const int stage = ring.slot;
+        mbarrier_wait(shared.q_empty(stage), ring.parity ^ 1);
+        mbarrier_arrive_expect_bytes(shared.q_full(stage), QueryTile::bytes + statistics_bytes);
+        load_tile<QueryTile>(shared.q(stage), arguments.q, query_start, tile, shared.q_full(stage));
+        bulk_load(shared.lse(stage), arguments.negated_lse_log2 + head_row + query_start,
+                  statistics_bytes, shared.q_full(stage));
+        mbarrier_wait(shared.d_o_empty(stage), ring.parity ^ 1);
+        mbarrier_arrive_expect_bytes(shared.d_o_full(stage), QueryTile::bytes + statistics_bytes);
+        load_tile<QueryTile>(shared.d_o(stage), arguments.d_o, query_start, tile,
+                             shared.d_o_full(stage));
+        bulk_load(shared.delta(stage), arguments.negated_delta + head_row + query_start,
+                  statistics_bytes, shared.d_o_full(stage));
+        ring.advance();
+    }
+}
+
+// --- The key warpgroups -------------------------------------------------------------------------
+
+/// What a thread needs of the statistics of a query tile: of each group of 16 queries those four
+/// that it holds scores of. They lie next to each other (see the delta kernel).
+struct TileStatistics {
+    float4 values[query_slices];
+
+    __device__ __forceinline__ void load(uint32_t statistics, int lane) {
+#pragma unroll
+        for (int slice = 0; slice < query_slices; ++slice) {
+            values[slice] = load_shared<float4>(statistics + slice * 64 + lane % 4 * 16);
+        }
+    }
+
+    /// Of register `i` of an accumulator.
+    __device__ __forceinline__ float of(int i) const {
+        const float4 value = values[i / 8];
+        return (i & 4) != 0 ? ((i & 1) != 0 ? value.w : value.z)
+                            : ((i & 1) != 0 ? value.y : value.x);
+    }
+};
+
+/// Everything that a thread of a key warpgroup carries from step to step.
+struct KeyState {
+    AccumulatorRegister d_k[gradient_registers];
+    AccumulatorRegister d_v[gradient_registers];
+    // Sᵀ, then P; and dPᵀ, in the same registers where P is not kept.
+    AccumulatorRegister scores[p_unrounded ? 2 : 1][score_registers];
+    // P, and after dV dSᵀ, as operands of 16 queries a slice.
+    OperandRegister p[query_slices][4];
+    OperandRegister k[k_resident ? depth_slices : 1][4];
+    OperandRegister v[v_resident ? depth_slices : 1][4];
+
+    __device__ __forceinline__ AccumulatorRegister (&d_p())[score_registers] {
+        return scores[p_unrounded ? 1 : 0];
+    }
+};
+
+class KeyWarpgroup {
+  public:
+    __device__ __forceinline__ KeyWarpgroup(const WgmmaArguments& arguments, SharedMemory shared,
+                                            int warpgroup, int thread)
+        : arguments_(arguments),
+          shared_(shared),
+          warpgroup_(warpgroup),
+          warp_(__shfl_sync(0xffffffffu, thread / warp_size, 0)),
+          lane_(thread % warp_size) {}
+
+    __device__ __forceinline__ void work(const Tile& tile) {
+#pragma unroll
+        for (int i = 0; i < gradient_registers; ++i) {
+            state_.d_k[i] = 0;
+            state_.d_v[i] = 0;
+        }
+        mbarrier_wait(shared_.kv_full(), 0);
+        if constexpr (k_resident) {
+            load_operand(state_.k, shared_.k());
+        }
+        if constexpr (v_resident) {
+            load_operand(state_.v, shared_.v());
+        }
+        mbarrier_wait(shared_.q_full(query_ring_.slot), query_ring_.parity);
+        begin_scores();
+        TileStatistics lse;
+        lse.load(shared_.lse(query_ring_.slot), lane_);
+        wgmma_wait<0>();
+        exponentiate(tile, tile.first_query_tile, lse);
+        const int last = tile.query_tiles - 1;
+        for (int query_tile = tile.first_query_tile; query_tile < last; ++query_tile) {
+            step<false>(tile, query_tile);
+        }
+        step<true>(tile, last);
+        store_gradients(tile);
+    }
+
+  private:
+    /// The warp's 16 rows of K or V.
+    template <int slices>
+    __device__ __forceinline__ void load_operand(OperandRegister (&operand)[slices][4],
+                                                 uint32_t tile) {
+        const int row = warpgroup_ * keys_per_warpgroup + warp_ * 16 + lane_ % 16;
+        const uint32_t address = KvTile{tile}.address(row, lane_ / 16 * 8);
+#pragma unroll
+        for (int slice = 0; slice < slices; ++slice) {
+            ldmatrix_x4(operand[slice], KvTile::moved(address, 0, slice * 16));
+        }
+    }
+
+    /// product = A · Bᵀ over head_dim: this warpgroup's rows of K with Q, or of V with dO.
+    template <int resident_slices>
+    __device__ __forceinline__ void multiply_by_queries(
+        AccumulatorRegister (&product)[score_registers],
+        const OperandRegister (&resident)[resident_slices][4], uint32_t a_tile, uint32_t b_tile) {
+        constexpr MatrixLayout layout = k_major_layout(MatrixSwizzle::bytes_128);
+        const MatrixDescriptor b(b_tile, layout);
+        const MatrixDescriptor a(a_tile + warpgroup_ * keys_per_warpgroup * KvTile::row_bytes,
+                                 layout);
+        wgmma_fence();
+#pragma unroll
+        for (int slice = 0; slice < depth_slices; ++slice) {
+            const int panel = slice / 4;
+            const int in_panel = slice % 4 * k_major_step;
+            const MatrixDescriptor b_slice = b.advanced(panel * QueryTile::panel_bytes + in_panel);
+            if constexpr (resident_slices == depth_slices) {
+                wgmma_m64k16<Element, block_q, Major::k>(product, resident[slice], b_slice,
+                                                         slice > 0);
+            } else {
+                wgmma_m64k16<Element, block_q, Major::k, Major::k>(
+                    product, a.advanced(panel * KvTile::panel_bytes + in_panel), b_slice,
+                    slice > 0);
+            }
+        }
+        wgmma_commit();
+    }
+
+    /// gradient += A · B over the queries of the tile: P with dO, or dSᵀ with Q.
+    __device__ __forceinline__ void multiply_by_operands(
+        AccumulatorRegister (&gradient)[gradient_registers], uint32_t b_tile) {
+        const MatrixDescriptor b(b_tile,
+                                 mn_major_layout(MatrixSwizzle::bytes_128, QueryTile::panel_bytes));
+        wgmma_fence();
+#pragma unroll
+        for (int slice = 0; slice < query_slices; ++slice) {
+            wgmma_m64k16<Element, head_dim, Major::mn>(
+                gradient, state_.p[slice],
+                b.advanced(slice * mn_major_step(MatrixSwizzle::bytes_128)), true);
+        }
+        wgmma_commit();
+    }
+
+    /// Sᵀ of the query tile in the ring's current stage.
+    __device__ __forceinline__ void begin_scores() {
+        multiply_by_queries(state_.scores[0], state_.k, shared_.k(), shared_.q(query_ring_.slot));
+    }
+
+    /// P = exp2(scale · log2(e) · S − LSE · log2(e)), kept as operands. Sᵀ is complete.
+    __device__ __forceinline__ void exponentiate(const Tile& tile, int query_tile,
+                                                 const TileStatistics& negated_lse) {
+        AccumulatorRegister(&s)[score_registers] = state_.scores[0];
+        wgmma_settle(s);
+        if (causal && (query_tile - tile.first_query_tile) * block_q < block_kv) {
+            // How far the thread's first key lies behind its first query.
+            const int behind = tile.kv_start + warpgroup_ * keys_per_warpgroup + warp_ * 16 +
+                               lane_ / 4 - query_tile * block_q - lane_ % 4 * 2;
+#pragma unroll
+            for (int i = 0; i < score_registers; ++i) {
+                const int key = i / 2 % 2 * 8;
+                const int query = i / 4 * 8 + i % 2;
+                if (behind + key > query) {
+                    s[i] = -infinity();
+                }
+            }
+        }
+        const float scale = arguments_.softmax_scale_log2;
+#pragma unroll
+        for (int i = 0; i < score_registers; ++i) {
+            s[i] = exp2_approximate(__fmaf_rn(s[i], scale, negated_lse.of(i)));
+        }
+#pragma unroll
+        for (int i = 0; i < score_registers / 2; ++i) {
+            state_.p[i / 4][i % 4] = pack<Element>(s[2 * i], s[2 * i + 1]);
+        }
+    }
+
+    /// dSᵀ = P ∘ (dPᵀ − delta), over the operands of P.
+    __device__ __forceinline__ void differentiate(const TileStatistics& negated_delta) {
+        AccumulatorRegister(&d_p)[score_registers] = state_.d_p();
+#pragma unroll
+        for (int i = 0; i < score_registers / 2; ++i) {
+            OperandRegister& operand = state_.p[i / 4][i % 4];
+            float2 p;
+            if constexpr (p_unrounded) {
+                p = float2{state_.scores[0][2 * i], state_.scores[0][2 * i + 1]};
+            } else {
+                p = unpack<Element>(operand);
+            }
+            operand = pack<Element>(p.x * (d_p[2 * i] + negated_delta.of(2 * i)),
+                                    p.y * (d_p[2 * i + 1] + negated_delta.of(2 * i + 1)));
+        }
+    }
+
+    /// This warp's 16 rows of dSᵀ, for the query warpgroup.
+    __device__ __forceinline__ void store_d_s(uint32_t buffer) {
+        const int row = warpgroup_ * keys_per_warpgroup + warp_ * 16 + lane_ % 16;
+        const uint32_t address = ScoreTile{buffer}.address(row, lane_ / 16 * 8);
+#pragma unroll
+        for (int slice = 0; slice < query_slices; ++slice) {
+            stmatrix_x4(ScoreTile::moved(address, 0, slice * 16), state_.p[slice]);
+        }
+    }
+
+    /// One query tile; afterwards P of the next one is ready, if there is one.
+    template <bool last>
+    __device__ __forceinline__ void step(const Tile& tile, int query_tile) {
+        const int stage = query_ring_.slot;
+        const int parity = query_ring_.parity;
+        mbarrier_wait(shared_.d_o_full(stage), parity);
+        multiply_by_queries(state_.d_p(), state_.v, shared_.v(), shared_.d_o(stage));
+        multiply_by_operands(state_.d_v, shared_.d_o(stage));
+        TileStatistics delta;
+        delta.load(shared_.delta(stage), lane_);
+        wgmma_wait<0>();
+        wgmma_settle(state_.d_p());
+        wgmma_settle(state_.d_v);
+        wgmma_settle(state_.p);
+        release(shared_.d_o_empty(stage));
+
+        differentiate(delta);
+        multiply_by_operands(state_.d_k, shared_.q(stage));
+        const int buffer = d_s_ring_.slot;
+        mbarrier_wait(shared_.d_s_empty(buffer), d_s_ring_.parity ^ 1);
+        store_d_s(shared_.d_s(buffer));
+        fence_shared_before_async_proxy();
+        release(shared_.d_s_full(buffer));
+        d_s_ring_.advance();
+        query_ring_.advance();
+
+        if constexpr (last) {
+            wgmma_wait<0>();
+            settle_d_k();
+            release(shared_.q_empty(stage));
+        } else {
+            const int next = query_ring_.slot;
+            mbarrier_wait(shared_.q_full(next), query_ring_.parity);
+            begin_scores();
+            wgmma_wait<1>();
+            settle_d_k();
+            release(shared_.q_empty(stage));
+            TileStatistics lse;
+            lse.load(shared_.lse(next), lane_);
+            wgmma_wait<0>();
+            exponentiate(tile, query_tile + 1, lse);
+        }
+    }
+
+    __device__ __forceinline__ void settle_d_k() {
+        wgmma_settle(state_.d_k);
+        wgmma_settle(state_.p);
+    }
+
+    /// One arrival a warp.
+    __device__ __forceinline__ void release(uint32_t barrier) {
+        __syncwarp();
+        if (lane_ == 0) {
+            mbarrier_arrive(barrier);
+        }
+    }
+
+    /// dK and dV leave over K and V, which nobody reads any more.
+    __device__ __forceinline__ void store_gradients(const Tile& tile) {
+        named_barrier_synchronise(keys_read, (key_warpgroups + 1) * warpgroup_size);
+        const int row = warpgroup_ * keys_per_warpgroup + warp_ * 16 + lane_ % 16;
+        const uint32_t k_address = KvTile{shared_.k()}.address(row, lane_ / 16 * 8);
+        const uint32_t v_address = k_address + (v_offset - k_offset);
+        const float scale = arguments_.softmax_scale;
+#pragma unroll
+        for (int slice = 0; slice < depth_slices; ++slice) {
+            OperandRegister d_k[4];
+            OperandRegister d_v[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int j = 8 * slice + 2 * i;
+                d_k[i] = pack<Element>(state_.d_k[j] * scale, state_.d_k[j + 1] * scale);
+                d_v[i] = pack<Element>(state_.d_v[j], state_.d_v[j + 1]);
+            }
+            stmatrix_x4(KvTile::moved(k_address, 0, slice * 16), d_k);
+            stmatrix_x4(KvTile::moved(v_address, 0, slice * 16), d_v);
+        }
+        fence_shared_before_async_proxy();
+        // A constant each, so that ptxas reserves no more barriers than there are.
+        if (warpgroup_ == 0) {
+            named_barrier_synchronise(key_warpgroup_0, warpgroup_size);
+        } else {
+            named_barrier_synchronise(key_warpgroup_1, warpgroup_size);
+        }
+        if (warp_ == 0 && lane_ == 0) {
+            const int first_key = warpgroup_ * keys_per_warpgroup;
+#pragma unroll
+            for (int panel = 0; panel < KvTile::panels; ++panel) {
+                const uint32_t offset = panel * KvTile::panel_bytes + first_key * KvTile::row_bytes;
+                tma_store_4d(&arguments_.d_k, panel * KvTile::panel_columns,
+                             tile.kv_start + first_key, tile.head, tile.batch,
+                             shared_.k() + offset);
+                tma_store_4d(&arguments_.d_v, panel * KvTile::panel_columns,
+                             tile.kv_start + first_key, tile.head, tile.batch,
+                             shared_.v() + offset);
+            }
+            bulk_commit();
+            bulk_wait<0>();
+        }
+    }
+
+    const WgmmaArguments& arguments_;
+    SharedMemory shared_;
+    int warpgroup_;
+    int warp_;
+    int lane_;
+    RingPosition<stages> query_ring_;
+    RingPosition<d_s_buffers> d_s_ring_;
+    KeyState state_;
+};
+
+// --- The query warpgroup ------------------------------------------------------------------------
+
+/// dQ of the block's keys, part by part, added to the accumulator: a part is 64 queries by 64
+/// columns, in the order in which the threads hold it (see the convert kernel). At head_dim 64 dQᵀ
+/// is computed, for which Kᵀ stays in registers.
+__device__ __forceinline__ void sum_d_q(const WgmmaArguments& arguments, SharedMemory shared,
+                                        const Tile& tile, int thread) {
+    const int lane = thread % warp_size;
+    OperandRegister k_transposed[k_transposed_resident ? key_slices : 1][4];
+    mbarrier_wait(shared.kv_full(), 0);
+    if constexpr (k_transposed_resident) {
+        const int warp = thread / warp_size;
+        const uint32_t address =
+            KvTile{shared.k()}.address(lane % 8 + lane / 16 * 8, warp * 16 + lane / 8 % 2 * 8);
+#pragma unroll
+        for (int slice = 0; slice < key_slices; ++slice) {
+            ldmatrix_x4_transposed(k_transposed[slice], KvTile::moved(address, slice * 16, 0));
+        }
+    }
+    // The accumulator has been zeroed by the delta kernel.
+    wait_for_previous_kernel();
+
+    constexpr MatrixLayout d_s_layout =
+        mn_major_layout(MatrixSwizzle::bytes_128, ScoreTile::panel_bytes);
+    constexpr MatrixLayout k_layout =
+        mn_major_layout(MatrixSwizzle::bytes_128, KvTile::panel_bytes);
+    constexpr int step_bytes = mn_major_step(MatrixSwizzle::bytes_128);
+    RingPosition<d_s_buffers> d_s_ring;
+    int buffer = 0;
+    for (int query_tile = tile.first_query_tile; query_tile < tile.query_tiles; ++query_tile) {
+        const MatrixDescriptor d_s(shared.d_s(d_s_ring.slot), d_s_layout);
+        mbarrier_wait(shared.d_s_full(d_s_ring.slot), d_s_ring.parity);
+#pragma unroll
+        for (int part = 0; part < d_q_parts; ++part) {
+            AccumulatorRegister d_q[d_q_part_columns / 2];
+            const MatrixDescriptor k(shared.k() + part * KvTile::panel_bytes, k_layout);
+            wgmma_fence();
+#pragma unroll
+            for (int slice = 0; slice < key_slices; ++slice) {
+                if constexpr (k_transposed_resident) {
+                    wgmma_m64k16<Element, block_q, Major::mn>(
+                        d_q, k_transposed[slice], d_s.advanced(slice * step_bytes), slice > 0);
+                } else {
+                    wgmma_m64k16<Element, d_q_part_columns, Major::mn, Major::mn>(
+                        d_q, d_s.advanced(slice * step_bytes), k.advanced(slice * step_bytes),
+                        slice > 0);
+                }
+            }
+            wgmma_commit();
+            // The buffer's last way out has begun two parts ago.
+            if (thread == 0) {
+                bulk_wait_read<d_q_buffers - 1>();
+            }
+            wgmma_wait<0>();
+            wgmma_settle(d_q);
+            if (part == d_q_parts - 1) {
+                __syncwarp();
+                if (lane == 0) {
+                    mbarrier_arrive(shared.d_s_empty(d_s_ring.slot));
+                }
+            }
+            named_barrier_synchronise(query_warpgroup_own, warpgroup_size);
+            const uint32_t staged = shared.d_q(buffer);
+#pragma unroll
+            for (int i = 0; i < d_q_part_columns / 2; i += 4) {
+                store_shared(staged + i / 4 * (warpgroup_size * 16) + thread * 16,
+                             float4{d_q[i], d_q[i + 1], d_q[i + 2], d_q[i + 3]});
+            }
+            fence_shared_before_async_proxy();
+            named_barrier_synchronise(query_warpgroup_own, warpgroup_size);
+            if (thread == 0) {
+                const int64_t place =
+                    (static_cast<int64_t>(tile.batch_head) * tile.query_tiles + query_tile) *
+                        d_q_parts +
+                    part;
+                bulk_reduce_add<float>(
+                    arguments.d_q_accumulator + place * (block_q * d_q_part_columns), staged,
+                    d_q_part_bytes);
+                bulk_commit();
+            }
+            buffer ^= 1;
+        }
+        d_s_ring.advance();
+    }
+    named_barrier_arrive(keys_read, (key_warpgroups + 1) * warpgroup_size);
+    if (thread == 0) {
+        bulk_wait<0>();
+    }
+}
+
+// --- The kernel ---------------------------------------------------------------------------------
+
+extern "C" __global__ void __launch_bounds__(threads, 1)
+    attention_backward_wgmma(const __grid_constant__ WgmmaArguments arguments) {
+    extern __shared__ __align__(1024) unsigned char shared_memory[];
+    const SharedMemory shared{shared_address(shared_memory)};
+    const int thread = static_cast<int>(threadIdx.x);
+    // The same in all lanes, which the compiler cannot know.
+    const int warpgroup = __shfl_sync(0xffffffffu, thread / warpgroup_size, 0);
+    const int thread_in_warpgroup = thread % warpgroup_size;
+
+    if (thread == 0) {
+        mbarrier_initialise(shared.kv_full(), 1);
+        mbarrier_initialise(shared.kv_empty(), 1);
+        for (int stage = 0; stage < stages; ++stage) {
+            mbarrier_initialise(shared.q_full(stage), 1);
+            mbarrier_initialise(shared.q_empty(stage), key_warps);
+            mbarrier_initialise(shared.d_o_full(stage), 1);
+            mbarrier_initialise(shared.d_o_empty(stage), key_warps);
+        }
+        for (int buffer = 0; buffer < d_s_buffers; ++buffer) {
+            mbarrier_initialise(shared.d_s_full(buffer), key_warps);
+            mbarrier_initialise(shared.d_s_empty(buffer), warps_per_warpgroup);
+        }
+        mbarrier_initialisation_fence();
+    }
+    __syncthreads();
+
+    const Tile tile(arguments, static_cast<int>(blockIdx.x));
+    if (warpgroup == loader_warpgroup) {
+        decrease_registers<loader_registers>();
+        if (thread_in_warpgroup == 0) {
+            load(arguments, shared, tile);
+        }
+    } else if (warpgroup == query_warpgroup) {
+        decrease_registers<query_registers>();
+        sum_d_q(arguments, shared, tile, thread_in_warpgroup);
+    } else {
+        increase_registers<key_registers>();
+        KeyWarpgroup(arguments, shared, warpgroup, thread_in_warpgroup).work(tile);
+    }
+    allow_next_kernel();
+}
+
+}  // namespace backlight::kernel
