@@ -1,0 +1,206 @@
+#include "peers/bridge.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "arguments.hpp"
+#include "backlight/error.hpp"
+#include "backlight/runtime.hpp"
+#include "bench_report.hpp"
+#include "environment.hpp"
+#include "nvml.hpp"
+#include "session/device_choice.hpp"
+#include "session/gpu.hpp"
+
+namespace tool = backlight::tool;
+
+namespace backlight::peers {
+
+struct Session {
+    std::unique_ptr<tool::Session> session;
+    /// Null on the emulated device.
+    tool::Gpu* gpu = nullptr;
+    std::optional<tool::Nvml> nvml;
+    std::string environment;
+};
+
+struct Plan {
+    std::shared_ptr<const BackwardPlan> plan;
+    std::string description;
+};
+
+}  // namespace backlight::peers
+
+namespace {
+
+using backlight::peers::Plan;
+using backlight::peers::Problem;
+using backlight::peers::Session;
+using backlight::peers::Tensors;
+
+thread_local std::string last_error;
+
+/// What `function` returns, or `failure` where it throws: no exception may cross into C.
+template <typename Result, typename Function>
+Result guarded(Result failure, Function function) noexcept {
+    try {
+        return function();
+    } catch (const backlight::Error& error) {
+        last_error = std::string(to_string(error.code())) + ": " + error.what();
+    } catch (const std::exception& error) {
+        last_error = error.what();
+    }
+    return failure;
+}
+
+tool::Gpu& gpu_of(Session& session) {
+    if (session.gpu == nullptr) {
+        throw backlight::Error(backlight::ErrorCode::unsupported,
+                               "device is emulated: only a CUDA device has clocks and a driver");
+    }
+    return *session.gpu;
+}
+
+std::shared_ptr<const backlight::BackwardPlan> plan_for(backlight::Runtime& runtime,
+                                                        const backlight::AttentionProblem& problem,
+                                                        std::string_view kernel) {
+    constexpr std::string_view baked_suffix = ":baked";
+    constexpr std::string_view tile_prefix = "tile_";
+    const bool baked = kernel.ends_with(baked_suffix);
+    if (baked) {
+        kernel.remove_suffix(baked_suffix.size());
+    }
+    std::optional<backlight::TileConfig> config;
+    if (kernel.starts_with(tile_prefix)) {
+        std::string tile(kernel.substr(tile_prefix.size()));
+        std::ranges::replace(tile, '_', ',');
+        config = tool::parse_tile(tile);
+    } else if (kernel != "default") {
+        config = backlight::kernel_preset(kernel);
+    } else if (baked) {
+        config = runtime.backward(problem)->config();
+    }
+    if (!config) {
+        return runtime.backward(problem);
+    }
+    if (baked) {
+        config->sequence_lengths = backlight::SequenceLengths::compile_time;
+    }
+    return runtime.backward(problem, *config);
+}
+
+std::string description_of(const backlight::BackwardPlan& plan) {
+    nlohmann::ordered_json description = {{"config", tool::to_json(plan.config())},
+                                          {"workspace_bytes", plan.workspace_bytes()},
+                                          {"resources", nlohmann::ordered_json::array()}};
+    for (const backlight::KernelResources& resources : plan.resources()) {
+        description["resources"].push_back(tool::to_json(resources));
+    }
+    return description.dump();
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* backlight_peers_error() {
+    return last_error.c_str();
+}
+
+Session* backlight_peers_open(const char* device) {
+    return guarded<Session*>(nullptr, [&] {
+        auto opened = std::make_unique<Session>();
+        opened->session = tool::open_session(tool::parse_device(device));
+        opened->gpu = dynamic_cast<tool::Gpu*>(opened->session.get());
+        if (opened->gpu != nullptr) {
+            opened->nvml.emplace(opened->gpu->cuda_device());
+        }
+        return opened.release();
+    });
+}
+
+void backlight_peers_close(Session* session) {
+    delete session;
+}
+
+const char* backlight_peers_environment(Session* session) {
+    return guarded<const char*>(nullptr, [&] {
+        tool::Gpu& gpu = gpu_of(*session);
+        session->environment = to_json(tool::environment_of(gpu, *session->nvml)).dump();
+        return session->environment.c_str();
+    });
+}
+
+int backlight_peers_clocks(Session* session, double* sm_clock, double* power) {
+    return guarded(1, [&] {
+        gpu_of(*session);
+        constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+        *sm_clock = session->nvml->sm_clock_mhz().value_or(unknown);
+        *power = session->nvml->power_watts().value_or(unknown);
+        return 0;
+    });
+}
+
+Plan* backlight_peers_make_plan(Session* session, const Problem* problem, const char* kernel) {
+    return guarded<Plan*>(nullptr, [&] {
+        auto made = std::make_unique<Plan>();
+        made->plan = plan_for(session->session->runtime(),
+                              {.batch = problem->batch,
+                               .heads = problem->heads,
+                               .seqlen_q = problem->seqlen,
+                               .seqlen_kv = problem->seqlen,
+                               .head_dim = problem->head_dim,
+                               .causal = problem->causal != 0,
+                               .dtype = tool::parse_dtype(problem->dtype),
+                               .softmax_scale = problem->softmax_scale},
+                              kernel);
+        made->description = description_of(*made->plan);
+        return made.release();
+    });
+}
+
+void backlight_peers_free_plan(Plan* plan) {
+    delete plan;
+}
+
+std::size_t backlight_peers_workspace_bytes(const Plan* plan) {
+    return plan->plan->workspace_bytes();
+}
+
+const char* backlight_peers_describe(const Plan* plan) {
+    return plan->description.c_str();
+}
+
+int backlight_peers_run(const Plan* plan, const Tensors* tensors, void* workspace,
+                        std::size_t workspace_bytes, backlight::Stream stream) {
+    return guarded(1, [&] {
+        const Tensors& t = *tensors;
+        const auto input = [&](const void* data) {
+            return backlight::ConstTensorView(data, t.stride_batch, t.stride_head, t.stride_seqlen);
+        };
+        const auto output = [&](void* data) {
+            return backlight::TensorView{data, t.stride_batch, t.stride_head, t.stride_seqlen};
+        };
+        const backlight::AttentionProblem& problem = plan->plan->problem();
+        plan->plan->run({.q = input(t.q),
+                         .k = input(t.k),
+                         .v = input(t.v),
+                         .o = input(t.o),
+                         .d_o = input(t.d_o),
+                         .lse = {.data = t.lse,
+                                 .stride_batch = problem.heads * problem.seqlen_q,
+                                 .stride_head = problem.seqlen_q},
+                         .d_q = output(t.d_q),
+                         .d_k = output(t.d_k),
+                         .d_v = output(t.d_v)},
+                        workspace, workspace_bytes, stream);
+        return 0;
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,138 @@
+"""The library as Python sees it, through the C functions of bridge.hpp."""
+
+import ctypes
+import json
+import math
+from pathlib import Path
+
+DEFAULT_PATH = Path(__file__).resolve().parents[2] / "build" / "release" / "bin" / "libbacklight_peers.so"
+
+
+class BridgeError(RuntimeError):
+    """What the library said."""
+
+
+class _Problem(ctypes.Structure):
+    _fields_ = [
+        ("batch", ctypes.c_int64),
+        ("heads", ctypes.c_int64),
+        ("seqlen", ctypes.c_int64),
+        ("head_dim", ctypes.c_int64),
+        ("causal", ctypes.c_int),
+        ("dtype", ctypes.c_char_p),
+        ("softmax_scale", ctypes.c_float),
+    ]
+
+
+class _Tensors(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("q", "k", "v", "o", "d_o", "lse", "d_q", "d_k", "d_v")),
+        ("stride_batch", ctypes.c_int64),
+        ("stride_head", ctypes.c_int64),
+        ("stride_seqlen", ctypes.c_int64),
+    ]
+
+
+# Name without the prefix: result, then arguments.
+_SIGNATURES = {
+    "error": (ctypes.c_char_p,),
+    "open": (ctypes.c_void_p, ctypes.c_char_p),
+    "close": (None, ctypes.c_void_p),
+    "environment": (ctypes.c_char_p, ctypes.c_void_p),
+    "clocks": (
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.POINTER(ctypes.c_double),
+        ctypes.POINTER(ctypes.c_double),
+    ),
+    "make_plan": (ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(_Problem), ctypes.c_char_p),
+    "free_plan": (None, ctypes.c_void_p),
+    "workspace_bytes": (ctypes.c_size_t, ctypes.c_void_p),
+    "describe": (ctypes.c_char_p, ctypes.c_void_p),
+    "run": (
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.POINTER(_Tensors),
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_void_p,
+    ),
+}
+
+
+class Bridge:
+    """The loaded shared library."""
+
+    def __init__(self, path):
+        library = ctypes.CDLL(str(path))
+        for name, (result, *arguments) in _SIGNATURES.items():
+            function = getattr(library, f"backlight_peers_{name}")
+            function.restype = result
+            function.argtypes = arguments
+            setattr(self, name, function)
+
+    def fail(self):
+        raise BridgeError(self.error().decode())
+
+
+class Session:
+    """A device and the kernels for it. "emulated" plans without a GPU."""
+
+    def __init__(self, bridge, device):
+        self.bridge = bridge
+        self._handle = bridge.open(str(device).encode()) or bridge.fail()
+
+    def close(self):
+        self.bridge.close(self._handle)
+        self._handle = None
+
+    def environment(self):
+        text = self.bridge.environment(self._handle)
+        return json.loads(text) if text else self.bridge.fail()
+
+    def clocks(self):
+        """SM clock in MHz and power in W, None where the driver does not tell."""
+        clock, power = ctypes.c_double(), ctypes.c_double()
+        if self.bridge.clocks(self._handle, ctypes.byref(clock), ctypes.byref(power)):
+            self.bridge.fail()
+        return tuple(None if math.isnan(x.value) else x.value for x in (clock, power))
+
+    def plan(self, cell, dtype, kernel):
+        problem = _Problem(
+            cell.batch,
+            cell.heads,
+            cell.seqlen,
+            cell.head_dim,
+            cell.causal,
+            dtype.encode(),
+            cell.softmax_scale,
+        )
+        handle = self.bridge.make_plan(self._handle, ctypes.byref(problem), kernel.encode())
+        return Plan(self.bridge, handle or self.bridge.fail())
+
+
+class Plan:
+    """A backward made ready for one cell."""
+
+    def __init__(self, bridge, handle):
+        self.bridge = bridge
+        self._handle = handle
+        self.workspace_bytes = bridge.workspace_bytes(handle)
+        self.description = json.loads(bridge.describe(handle))
+
+    def free(self):
+        self.bridge.free_plan(self._handle)
+        self._handle = None
+
+    def enqueue(self, pointers, strides, workspace, stream):
+        """A function that runs the backward of these device pointers (q, k, v, o, d_o, lse, d_q, d_k,
+        d_v) and strides (batch, head, seqlen) on the stream: all that costs the host time but the
+        call itself is done here."""
+        tensors = _Tensors(*pointers, *strides)
+        arguments = (self._handle, ctypes.byref(tensors), workspace, self.workspace_bytes, stream)
+
+        def run():
+            if self.bridge.run(*arguments):
+                self.bridge.fail()
+
+        return run
