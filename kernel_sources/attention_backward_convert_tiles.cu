@@ -38,14 +38,15 @@ extern "C" __global__ void __launch_bounds__(threads)
     const int lane = thread % warp_size;
 
     const int tiles = arguments.seqlen_q / tile_rows;
-    const int64_t batch_head = static_cast<int>(blockIdx.x) / tiles;
+    const int64_t batch_head = arguments.first_head + static_cast<int>(blockIdx.x) / tiles;
     const int first_row = static_cast<int>(blockIdx.x) % tiles * tile_rows;
 
     // The accumulator is complete when every block of the main kernel has ended.
     wait_for_previous_kernel();
 
-    const float4* source = reinterpret_cast<const float4*>(arguments.d_q_accumulator) +
-                           static_cast<int64_t>(blockIdx.x) * (tile_rows * head_dim / 4);
+    const float4* source =
+        reinterpret_cast<const float4*>(arguments.d_q_accumulator) +
+        (batch_head * tiles + first_row / tile_rows) * (tile_rows * head_dim / 4);
     float4 sums[fragments];
 #pragma unroll
     for (int i = 0; i < fragments; ++i) {

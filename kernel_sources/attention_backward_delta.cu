@@ -1,5 +1,6 @@
 // Before the main backward kernel: delta = rowsum(dO ∘ O) and LSE · log2(e) of every query row, and
-// zeros in the fp32 accumulator of dQ.
+// zeros in the fp32 accumulator of dQ; for the wgmma kernel, which needs no zeroed accumulator, in
+// the counters by which its blocks tell each other so.
 //
 // The kernel only moves bytes: it reads O and dO once and writes the accumulator, 16 bytes a thread
 // at a time, with the loads of all its rows in flight before the first is used.
@@ -46,6 +47,18 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
     const int row_blocks =
         (arguments.seqlen_q + specialisation::rows_per_block - 1) / specialisation::rows_per_block;
     const int64_t batch_head = blockIdx.x / row_blocks;
+    if constexpr (specialisation::statistics_in_fragment_order) {
+        static_assert(specialisation::rows_per_block == 64, "a block is a query tile of wgmma's");
+        if (threadIdx.x == 0) {
+            arguments.counters.tiles_begun[blockIdx.x] = 0;
+            if (blockIdx.x % row_blocks == 0) {
+                arguments.counters.tiles_done[batch_head] = 0;
+            }
+            if (blockIdx.x == 0) {
+                *arguments.counters.tickets = 0;
+            }
+        }
+    }
     const int first_row =
         static_cast<int>(blockIdx.x % row_blocks) * specialisation::rows_per_block;
     const int64_t batch = batch_head / arguments.heads;
@@ -100,6 +113,9 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
             } else {
                 arguments.row_statistics[flat_row] = RowStatistics{lse_log2, delta};
             }
+        }
+        if constexpr (specialisation::statistics_in_fragment_order) {
+            continue;  // the wgmma kernel needs no zeros
         }
         // Two 16-byte stores a lane, each of them contiguous across the row's lanes.
         float4* accumulator =

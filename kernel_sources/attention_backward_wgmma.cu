@@ -31,12 +31,17 @@
 //     delta q_empty, d_o_empty key → loader d_s_full           key → query           dSᵀ of both
 //     key warpgroups is in shared memory d_s_empty          query → key
 //
+// Blocks take their tile by a ticket, in the order in which they begin, so that one that waits for
+// another (see DqSum) waits for one that runs. They visit queries from the last to the first: with
+// the causal mask, too, all blocks of a head then begin with the same query tile.
+//
 // dQ and dK lack the factor softmax_scale until they are stored.
 #include "arguments/attention_backward.h"
 #include "primitives/bulk_copy.cuh"
 #include "primitives/conversion.cuh"
 #include "primitives/dependent_launch.cuh"
 #include "primitives/exponential.cuh"
+#include "primitives/global_counter.cuh"
 #include "primitives/ldmatrix.cuh"
 #include "primitives/matrix_descriptor.cuh"
 #include "primitives/mbarrier.cuh"
@@ -129,7 +134,8 @@ constexpr int delta_offset = lse_offset + stages * statistics_bytes;
 constexpr int barrier_offset = delta_offset + stages * statistics_bytes;
 
 constexpr int barriers = 2 + 4 * stages + 2 * d_s_buffers;
-constexpr int shared_bytes = barrier_offset + 8 * barriers;
+constexpr int ticket_offset = barrier_offset + 8 * barriers;
+constexpr int shared_bytes = ticket_offset + 8;
 static_assert(shared_bytes == specialisation::shared_bytes, "host and kernel count alike");
 
 /// Where things lie.
@@ -156,6 +162,8 @@ struct SharedMemory {
     __device__ __forceinline__ uint32_t delta(int stage) const {
         return base + delta_offset + stage * statistics_bytes;
     }
+
+    __device__ __forceinline__ uint32_t ticket() const { return base + ticket_offset; }
 
     __device__ __forceinline__ uint32_t kv_full() const { return base + barrier_offset; }
     __device__ __forceinline__ uint32_t kv_empty() const { return kv_full() + 8; }
@@ -210,17 +218,17 @@ struct Tile {
     int first_query_tile;
     int query_tiles;  // of the whole head
 
-    /// Blocks come in the order of their indices, near enough. Heads are taken in groups, whose
+    /// Tickets are taken in the order in which blocks begin. Heads are taken in groups, whose
     /// queries the L2 cache holds; within a group the tiles that most queries see come first.
-    __device__ __forceinline__ Tile(const WgmmaArguments& arguments, int block) {
+    __device__ __forceinline__ Tile(const WgmmaArguments& arguments, int ticket) {
         const int seqlen_q =
             specialisation::seqlen_q != 0 ? specialisation::seqlen_q : arguments.seqlen_q;
         const int seqlen_kv =
             specialisation::seqlen_kv != 0 ? specialisation::seqlen_kv : arguments.seqlen_kv;
         const int kv_tiles = seqlen_kv / block_kv;
-        const int group = block / (specialisation::heads_per_group * kv_tiles);
+        const int group = ticket / (specialisation::heads_per_group * kv_tiles);
         const int first_head = group * specialisation::heads_per_group;
-        const int in_group = block - first_head * kv_tiles;
+        const int in_group = ticket - first_head * kv_tiles;
         const int heads_left = arguments.batch_heads - first_head;
         const int heads = heads_left < specialisation::heads_per_group
                               ? heads_left
@@ -254,11 +262,9 @@ __device__ __forceinline__ void load(const WgmmaArguments& arguments, SharedMemo
     mbarrier_arrive_expect_bytes(shared.kv_full(), 2 * KvTile::bytes);
     load_tile<KvTile>(shared.k(), arguments.k, tile.kv_start, tile, shared.kv_full());
     load_tile<KvTile>(shared.v(), arguments.v, tile.kv_start, tile, shared.kv_full());
-    // LSE and delta come from the delta kernel.
-    wait_for_previous_kernel();
     const int64_t head_row = static_cast<int64_t>(tile.batch_head) * tile.query_tiles * block_q;
     RingPosition<stages> ring;
-    for (int query_tile = tile.first_query_tile; query_tile < tile.query_tiles; ++query_tile) {
+    for (int query_tile = tile.query_tiles - 1; query_tile >= tile.first_query_tile; --query_tile) {
         const int query_start = query_tile * block_q;
         const int stage = ring.slot;
         mbarrier_wait(shared.q_empty(stage), ring.parity ^ 1);
@@ -342,12 +348,12 @@ class KeyWarpgroup {
         TileStatistics lse;
         lse.load(shared_.lse(query_ring_.slot), lane_);
         wgmma_wait<0>();
-        exponentiate(tile, tile.first_query_tile, lse);
-        const int last = tile.query_tiles - 1;
-        for (int query_tile = tile.first_query_tile; query_tile < last; ++query_tile) {
+        int query_tile = tile.query_tiles - 1;
+        exponentiate(tile, query_tile, lse);
+        for (; query_tile > tile.first_query_tile; --query_tile) {
             step<false>(tile, query_tile);
         }
-        step<true>(tile, last);
+        step<true>(tile, query_tile);
         store_gradients(tile);
     }
 
@@ -416,6 +422,11 @@ class KeyWarpgroup {
                                                  const TileStatistics& negated_lse) {
         AccumulatorRegister(&s)[score_registers] = state_.scores[0];
         wgmma_settle(s);
+        const float scale = arguments_.softmax_scale_log2;
+#pragma unroll
+        for (int i = 0; i < score_registers; ++i) {
+            s[i] = __fmaf_rn(s[i], scale, negated_lse.of(i));
+        }
         if (causal && (query_tile - tile.first_query_tile) * block_q < block_kv) {
             // How far the thread's first key lies behind its first query.
             const int behind = tile.kv_start + warpgroup_ * keys_per_warpgroup + warp_ * 16 +
@@ -429,10 +440,9 @@ class KeyWarpgroup {
                 }
             }
         }
-        const float scale = arguments_.softmax_scale_log2;
 #pragma unroll
         for (int i = 0; i < score_registers; ++i) {
-            s[i] = exp2_approximate(__fmaf_rn(s[i], scale, negated_lse.of(i)));
+            s[i] = exp2_approximate(s[i]);
         }
 #pragma unroll
         for (int i = 0; i < score_registers / 2; ++i) {
@@ -507,7 +517,7 @@ class KeyWarpgroup {
             TileStatistics lse;
             lse.load(shared_.lse(next), lane_);
             wgmma_wait<0>();
-            exponentiate(tile, query_tile + 1, lse);
+            exponentiate(tile, query_tile - 1, lse);
         }
     }
 
@@ -580,6 +590,63 @@ class KeyWarpgroup {
 
 // --- The query warpgroup ------------------------------------------------------------------------
 
+/// How one thread adds the block's part of dQ to the accumulator. The head's first block stores and
+/// tells the others that they may add, so that nobody need have zeroed the accumulator. All visit
+/// the queries in the same order and begin at the same one: by the time that another block has
+/// something to add, the first one, whose ticket is lower, has most often stored.
+class DqSum {
+  public:
+    __device__ __forceinline__ DqSum(const WgmmaArguments& arguments, const Tile& tile)
+        : counters_(arguments.counters),
+          first_tile_(static_cast<int64_t>(tile.batch_head) * tile.query_tiles),
+          accumulator_(arguments.d_q_accumulator),
+          batch_head_(tile.batch_head),
+          stores_(tile.kv_start == 0) {}
+
+    /// Sends a part, staged in shared memory, on its way.
+    __device__ __forceinline__ void add(int query_tile, int part, uint32_t staged) {
+        const int64_t tile = first_tile_ + query_tile;
+        float* const place =
+            accumulator_ + (tile * d_q_parts + part) * (block_q * d_q_part_columns);
+        if (stores_) {
+            bulk_store(place, staged, d_q_part_bytes);
+            bulk_commit();
+            if (part == d_q_parts - 1) {
+                // Those of the tile before have arrived by now, or soon.
+                bulk_wait<d_q_parts>();
+                if (stored_ >= 0) {
+                    count_global(counters_.tiles_begun + stored_);
+                }
+                stored_ = tile;
+            }
+        } else {
+            if (part == 0) {
+                wait_for_global_counter<64>(counters_.tiles_begun + tile, 1);
+                // What the first block has stored comes before what is added.
+                fence_global_before_async_proxy();
+            }
+            bulk_reduce_add<float>(place, staged, d_q_part_bytes);
+            bulk_commit();
+        }
+    }
+
+    __device__ __forceinline__ void finish() {
+        bulk_wait<0>();
+        if (stores_) {
+            count_global(counters_.tiles_begun + stored_);
+        }
+        count_global(counters_.tiles_done + batch_head_);
+    }
+
+  private:
+    const WgmmaCounters& counters_;
+    int64_t first_tile_;
+    int64_t stored_ = -1;
+    float* accumulator_;
+    int batch_head_;
+    bool stores_;
+};
+
 /// dQ of the block's keys, part by part, added to the accumulator: a part is 64 queries by 64
 /// columns, in the order in which the threads hold it (see the convert kernel). At head_dim 64 dQᵀ
 /// is computed, for which Kᵀ stays in registers.
@@ -597,8 +664,7 @@ __device__ __forceinline__ void sum_d_q(const WgmmaArguments& arguments, SharedM
             ldmatrix_x4_transposed(k_transposed[slice], KvTile::moved(address, slice * 16, 0));
         }
     }
-    // The accumulator has been zeroed by the delta kernel.
-    wait_for_previous_kernel();
+    DqSum sum(arguments, tile);
 
     constexpr MatrixLayout d_s_layout =
         mn_major_layout(MatrixSwizzle::bytes_128, ScoreTile::panel_bytes);
@@ -607,7 +673,7 @@ __device__ __forceinline__ void sum_d_q(const WgmmaArguments& arguments, SharedM
     constexpr int step_bytes = mn_major_step(MatrixSwizzle::bytes_128);
     RingPosition<d_s_buffers> d_s_ring;
     int buffer = 0;
-    for (int query_tile = tile.first_query_tile; query_tile < tile.query_tiles; ++query_tile) {
+    for (int query_tile = tile.query_tiles - 1; query_tile >= tile.first_query_tile; --query_tile) {
         const MatrixDescriptor d_s(shared.d_s(d_s_ring.slot), d_s_layout);
         mbarrier_wait(shared.d_s_full(d_s_ring.slot), d_s_ring.parity);
 #pragma unroll
@@ -649,14 +715,7 @@ __device__ __forceinline__ void sum_d_q(const WgmmaArguments& arguments, SharedM
             fence_shared_before_async_proxy();
             named_barrier_synchronise(query_warpgroup_own, warpgroup_size);
             if (thread == 0) {
-                const int64_t place =
-                    (static_cast<int64_t>(tile.batch_head) * tile.query_tiles + query_tile) *
-                        d_q_parts +
-                    part;
-                bulk_reduce_add<float>(
-                    arguments.d_q_accumulator + place * (block_q * d_q_part_columns), staged,
-                    d_q_part_bytes);
-                bulk_commit();
+                sum.add(query_tile, part, staged);
             }
             buffer ^= 1;
         }
@@ -664,7 +723,10 @@ __device__ __forceinline__ void sum_d_q(const WgmmaArguments& arguments, SharedM
     }
     named_barrier_arrive(keys_read, (key_warpgroups + 1) * warpgroup_size);
     if (thread == 0) {
-        bulk_wait<0>();
+        sum.finish();
+        // No earlier: blocks may wait for this one, and none of the next kernel should be in the
+        // way of one that has not begun.
+        allow_next_kernel();
     }
 }
 
@@ -680,6 +742,9 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
     const int thread_in_warpgroup = thread % warpgroup_size;
 
     if (thread == 0) {
+        // The counters, LSE and delta come from the delta kernel.
+        wait_for_previous_kernel();
+        store_shared(shared.ticket(), take_ticket(arguments.counters.tickets));
         mbarrier_initialise(shared.kv_full(), 1);
         mbarrier_initialise(shared.kv_empty(), 1);
         for (int stage = 0; stage < stages; ++stage) {
@@ -696,7 +761,7 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
     }
     __syncthreads();
 
-    const Tile tile(arguments, static_cast<int>(blockIdx.x));
+    const Tile tile(arguments, static_cast<int>(load_shared<uint32_t>(shared.ticket())));
     if (warpgroup == loader_warpgroup) {
         decrease_registers<loader_registers>();
         if (thread_in_warpgroup == 0) {
@@ -709,7 +774,6 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
         increase_registers<key_registers>();
         KeyWarpgroup(arguments, shared, warpgroup, thread_in_warpgroup).work(tile);
     }
-    allow_next_kernel();
 }
 
 }  // namespace backlight::kernel

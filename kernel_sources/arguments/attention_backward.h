@@ -22,6 +22,13 @@ struct Strides {
     long long seqlen;
 };
 
+/// How far the wgmma kernel has come; the delta kernel sets all to 0.
+struct WgmmaCounters {
+    unsigned* tickets;      // 1: thread blocks that have begun
+    unsigned* tiles_begun;  // (batch, heads, query tiles): 1 once the accumulator holds something
+    unsigned* tiles_done;   // (batch, heads): thread blocks whose part of dQ is complete
+};
+
 /// attention_backward_delta: row statistics and a zeroed dQ accumulator.
 struct DeltaArguments {
     const void* o;
@@ -36,6 +43,7 @@ struct DeltaArguments {
     // Where it is wgmma's, in the order of its fragments:
     float* negated_lse_log2;  // (batch, heads, seqlen_q)
     float* negated_delta;     // (batch, heads, seqlen_q)
+    WgmmaCounters counters;
     float* d_q_accumulator;   // (batch, heads, seqlen_q, head_dim)
     int heads;
     int seqlen_q;
@@ -68,8 +76,10 @@ struct WgmmaArguments {
     TensorMap d_o;
     TensorMap d_k;
     TensorMap d_v;
+    TensorMap d_q;  // where conversion_lag is not 0
     const float* negated_lse_log2;
     const float* negated_delta;
+    WgmmaCounters counters;
     float* d_q_accumulator;
     float softmax_scale;
     float softmax_scale_log2;  // softmax_scale · log2(e)
@@ -77,6 +87,7 @@ struct WgmmaArguments {
     int batch_heads;
     int seqlen_q;
     int seqlen_kv;
+    int conversion_lag;  // groups of heads between a block and those whose dQ it converts
 };
 
 /// attention_backward_convert: the accumulator, scaled, to dQ's own type and strides.
@@ -87,6 +98,7 @@ struct ConvertArguments {
     float softmax_scale;
     int heads;
     int seqlen_q;
+    int first_head;  // of (batch, heads): those before it have been converted
 };
 
 // The kernels of attention_reference.cu: a block owns a tile of rows, queries or keys, and walks

@@ -51,7 +51,7 @@ class ReadyChain {
                            chain[i].request.specialisation, chain[i].shape.dynamic_shared_bytes);
             shapes_[i] = chain[i].shape;
         }
-        const attention::WorkspaceLayout layout(problem);
+        const attention::WorkspaceLayout layout(problem, config.family);
         void* const workspace = data.workspace(workspace_bytes);
         const BackwardTensors tensors = data.tensors();
         delta_ = attention::delta_arguments(problem, tensors, layout, workspace);

@@ -81,8 +81,9 @@ std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim)
         const std::size_t statistics = 2 * stages * block_q * sizeof(float);  // LSE, delta
         // K and V, and four a stage and four for the two buffers of dS.
         const std::size_t barriers = 2 + 4 * stages + 4;
+        constexpr std::size_t ticket_bytes = 8;
         return kv_tiles + query_tiles + score_tiles + d_q_parts + statistics +
-               barriers * barrier_bytes;
+               barriers * barrier_bytes + ticket_bytes;
     }
     // One barrier for K and V, one for each load of Q and dO in flight.
     const std::size_t barriers = 1 + (stages == 1 ? 1 : stages - 1);

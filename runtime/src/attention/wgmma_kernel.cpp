@@ -42,6 +42,7 @@ kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem,
     kernel::WgmmaArguments arguments{};
     arguments.negated_lse_log2 = layout.negated_lse_log2(workspace);
     arguments.negated_delta = layout.negated_delta(workspace);
+    arguments.counters = layout.counters(workspace);
     arguments.d_q_accumulator = layout.d_q_accumulator(workspace);
     arguments.softmax_scale = problem.effective_softmax_scale();
     arguments.softmax_scale_log2 = arguments.softmax_scale * std::numbers::log2e_v<float>;

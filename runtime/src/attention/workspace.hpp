@@ -5,18 +5,31 @@
 
 #include "arguments/attention_backward.h"
 #include "backlight/problem.hpp"
+#include "backlight/tile_config.hpp"
 
 namespace backlight::attention {
 
 /// How a backward divides its workspace.
 struct WorkspaceLayout {
     static constexpr std::size_t alignment = 256;
+    static constexpr std::size_t query_tile_rows = 64;
 
-    explicit WorkspaceLayout(const AttentionProblem& problem) noexcept {
+    static constexpr std::size_t aligned(std::size_t offset) noexcept {
+        return (offset + alignment - 1) / alignment * alignment;
+    }
+
+    WorkspaceLayout(const AttentionProblem& problem, KernelFamily family) noexcept {
         rows = static_cast<std::size_t>(problem.batch) * static_cast<std::size_t>(problem.heads) *
                static_cast<std::size_t>(problem.seqlen_q);
-        const std::size_t statistics = rows * sizeof(kernel::RowStatistics);
-        d_q_accumulator_offset = (statistics + alignment - 1) / alignment * alignment;
+        counters_offset = aligned(rows * sizeof(kernel::RowStatistics));
+        std::size_t counters = 0;
+        if (family == KernelFamily::wgmma) {
+            query_tiles = rows / query_tile_rows;
+            const std::size_t batch_heads =
+                static_cast<std::size_t>(problem.batch) * static_cast<std::size_t>(problem.heads);
+            counters = 1 + query_tiles + batch_heads;
+        }
+        d_q_accumulator_offset = aligned(counters_offset + counters * sizeof(unsigned));
         bytes = d_q_accumulator_offset +
                 rows * static_cast<std::size_t>(problem.head_dim) * sizeof(float);
     }
@@ -29,6 +42,12 @@ struct WorkspaceLayout {
         return static_cast<float*>(workspace) + rows;
     }
 
+    kernel::WgmmaCounters counters(void* workspace) const noexcept {
+        auto* const first =
+            reinterpret_cast<unsigned*>(static_cast<std::byte*>(workspace) + counters_offset);
+        return {.tickets = first, .tiles_begun = first + 1, .tiles_done = first + 1 + query_tiles};
+    }
+
     kernel::RowStatistics* row_statistics(void* workspace) const noexcept {
         return static_cast<kernel::RowStatistics*>(workspace);
     }
@@ -37,7 +56,9 @@ struct WorkspaceLayout {
                                         d_q_accumulator_offset);
     }
 
-    std::size_t rows = 0;  // of all queries
+    std::size_t rows = 0;         // of all queries
+    std::size_t query_tiles = 0;  // wgmma's, of all heads
+    std::size_t counters_offset = 0;
     std::size_t d_q_accumulator_offset = 0;
     std::size_t bytes = 0;
 };

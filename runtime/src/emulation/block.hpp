@@ -114,6 +114,9 @@ class Block {
     void async_copy_commit(Site site);
     void async_copy_wait(int groups_pending, Site site);
     void reduce_add_global(float* address, const float* values, int count, Site site);
+    unsigned add_global_counter(unsigned* counter, Site site);
+    /// Lets other threads, and other blocks, come forward: the caller may be waiting for them.
+    unsigned load_global_counter(const unsigned* counter, Site site);
 
   private:
     static constexpr int warp_lanes = 32;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "backlight/error.hpp"
 #include "emulation/block.hpp"
@@ -323,6 +324,20 @@ void Block::reduce_add_global(float* address, const float* values, int count, Si
     for (int i = 0; i < count; ++i) {
         std::atomic_ref<float>(address[i]).fetch_add(values[i], std::memory_order_relaxed);
     }
+}
+
+unsigned Block::add_global_counter(unsigned* counter, Site site) {
+    maybe_yield();
+    require(launch_.memory->check(counter, sizeof(*counter)), FaultKind::out_of_bounds, site);
+    return std::atomic_ref<unsigned>(*counter).fetch_add(1, std::memory_order_acq_rel);
+}
+
+unsigned Block::load_global_counter(const unsigned* counter, Site site) {
+    maybe_yield();
+    std::this_thread::yield();
+    require(launch_.memory->check(counter, sizeof(*counter)), FaultKind::out_of_bounds, site);
+    return std::atomic_ref<unsigned>(*const_cast<unsigned*>(counter))
+        .load(std::memory_order_acquire);
 }
 
 }  // namespace backlight::emulation

@@ -50,7 +50,12 @@ DeviceTrials::DeviceTrials(attention::KernelLoader& loader, const AttentionProbl
     d_o_ = tensor(rows_q);
     lse_ = floats(rows_q);
     gradients_ = {tensor(rows_q), tensor(rows_kv), tensor(rows_kv)};
-    workspace_ = ScratchMemory(device(), attention::WorkspaceLayout(problem).bytes);
+    std::size_t workspace_bytes = 0;
+    for (const KernelFamily family : {KernelFamily::mma, KernelFamily::wgmma}) {
+        workspace_bytes =
+            std::max(workspace_bytes, attention::WorkspaceLayout(problem, family).bytes);
+    }
+    workspace_ = ScratchMemory(device(), workspace_bytes);
     if (const std::size_t l2 = device().properties().l2_bytes; l2 > 0) {
         constexpr std::size_t least = std::size_t{256} << 20U;
         flush_ = ScratchMemory(device(), std::max(2 * l2, least));

@@ -138,6 +138,9 @@ struct Machine {
 
     // Global memory.
     void (*reduce_add_global)(float* address, const float* values, int count, Site site);
+    /// Returns what the counter was.
+    unsigned (*add_global_counter)(unsigned* counter, Site site);
+    unsigned (*load_global_counter)(const unsigned* counter, Site site);
 
     // Programmatic dependent launch.
     void (*wait_for_previous_kernel)(Site site);
