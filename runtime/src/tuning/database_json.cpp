@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "backlight/error.hpp"
+#include "json_text.hpp"
 #include "tuning/database.hpp"
 
 namespace backlight::tuning {
@@ -26,7 +27,7 @@ std::string first_line() {
                        format_version);
 }
 constexpr std::string_view last_line = "\n]}\n";
-constexpr std::string_view checked_field = "\"checked\":true";
+constexpr std::string_view unchecked_field = "\"checked\":false";
 
 /// Events resolve about half a microsecond: more digits than nanoseconds are none.
 double rounded(double milliseconds) {
@@ -189,7 +190,8 @@ Database checked_from_json_text(std::string_view text, const std::string& name) 
         if (line.ends_with(',')) {
             line.remove_suffix(1);
         }
-        if (line.find(checked_field) == std::string_view::npos) {
+        // A line that a person has changed may be of any form, and is parsed.
+        if (line.find(unchecked_field) != std::string_view::npos) {
             continue;
         }
         const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
@@ -197,19 +199,22 @@ Database checked_from_json_text(std::string_view text, const std::string& name) 
             return from_json_text(text, name).checked_only();
         }
         if (auto record = try_record_of(entry); record && record->checked) {
-            database.put(std::move(*record));
+            database.merge_record(std::move(*record));
         }
     }
     return database;
 }
 
 Database from_json_text(std::string_view text, const std::string& name) {
-    const auto refuse = [&](const char* what) {
+    const auto refuse = [&](std::string_view what) {
         return Error(ErrorCode::file_error, fmt::format("tuning database '{}': {}", name, what));
     };
-    const nlohmann::json document = nlohmann::json::parse(text, nullptr, false);
+    const auto [document, problem] = parse_json(text);
+    if (!problem.empty()) {
+        throw refuse(problem);
+    }
     if (!document.is_object()) {
-        throw refuse("it is not JSON, or cut short");
+        throw refuse("it is JSON, but no tuning database");
     }
     const auto format = document.find("format");
     const auto version = document.find("version");
@@ -219,12 +224,13 @@ Database from_json_text(std::string_view text, const std::string& name) {
         throw refuse("it is JSON, but no tuning database");
     }
     if (*version != format_version) {
-        throw refuse("it is of a version that this build does not read");
+        throw OtherVersion(ErrorCode::file_error,
+                           refuse("it is of a version that this build does not read").what());
     }
     Database database;
     for (const nlohmann::json& entry : *records) {
         if (auto record = try_record_of(entry)) {
-            database.put(std::move(*record));
+            database.merge_record(std::move(*record));
         } else {
             database.keep_foreign(entry);
         }

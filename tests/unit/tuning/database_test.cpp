@@ -263,7 +263,7 @@ TEST_CASE("what two tuners add at the same time is all in the file") {
             for (int i = 0; i < records; ++i) {
                 Record one = record(v2, 1 + i);
                 one.card.name = "Card " + std::to_string(writer) + " " + std::to_string(i);
-                add_to_file(file, database_of({one}));
+                add_to_file(file, database_of({one}), Addition::merged);
             }
         });
     }
