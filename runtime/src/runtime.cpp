@@ -25,11 +25,18 @@ std::string environment(const char* name) {
 }
 
 /// A relative path is meant from here, wherever the process goes later. Empty where that is not to
-/// be known.
+/// be known. Ends in a name: what lies beside a directory is called by its name and more, and would
+/// lie within it if a slash were between them.
 std::filesystem::path absolute_path(const std::filesystem::path& path) {
     std::error_code failure;
     std::filesystem::path whole = std::filesystem::absolute(path, failure);
-    return failure ? std::filesystem::path() : whole;
+    if (failure) {
+        return {};
+    }
+    while (whole.has_relative_path() && (!whole.has_filename() || whole.filename() == ".")) {
+        whole = whole.parent_path();
+    }
+    return whole;
 }
 
 CompilePolicy policy_of(const std::string& text) {
@@ -87,8 +94,9 @@ RuntimeOptions with_environment(RuntimeOptions options) {
     }
     add_layers(environment("BACKLIGHT_CACHE_LAYERS"), options.cache_layers);
     for (CacheLayer& layer : options.cache_layers) {
-        if (!layer.path.empty()) {
-            layer.path = absolute_path(layer.path);
+        // What is nowhere is as good as not there, and no reason to refuse the rest.
+        if (std::filesystem::path whole = absolute_path(layer.path); !whole.empty()) {
+            layer.path = std::move(whole);
         }
     }
     if (const std::string policy = environment("BACKLIGHT_COMPILE_POLICY"); !policy.empty()) {
@@ -96,6 +104,9 @@ RuntimeOptions with_environment(RuntimeOptions options) {
     }
     if (options.tuning_database.empty()) {
         options.tuning_database = environment("BACKLIGHT_TUNING_PATH");
+    }
+    if (!options.tuning_database.empty()) {
+        options.tuning_database = absolute_path(options.tuning_database);
     }
     // Beside the cache, not in it: what can be compiled again is thrown away sooner.
     if (options.tuning_database.empty() && !options.cache_directory.empty()) {
