@@ -21,14 +21,14 @@ void Tunings::read_once() {
 }
 
 Choice Tunings::choose(const AttentionProblem& problem, const device::DeviceProperties& device,
-                       const IsFresh& is_fresh) {
+                       const IsFresh& is_fresh, const IsUsable& is_usable) {
     const std::lock_guard lock(mutex_);
     read_once();
     const std::array<DatabaseLayer, 2> layers = {{
         {&user_, ChoiceSource::tuned},
         {&shipped_database(), ChoiceSource::shipped},
     }};
-    return tuning::choose(problem, device, layers, is_fresh);
+    return tuning::choose(problem, device, layers, is_fresh, is_usable);
 }
 
 Database Tunings::user() {
