@@ -82,7 +82,8 @@ std::uint64_t sweep_leftovers(const std::vector<CacheFile>& files, std::chrono::
                               TimePoint now) {
     std::uint64_t removed = 0;
     for (const CacheFile& file : files) {
-        if (file.kind == FileKind::entry || now - file.status.modified < age) {
+        // A clock may have been ahead when it was written.
+        if (file.kind == FileKind::entry || std::chrono::abs(now - file.status.modified) < age) {
             continue;
         }
         if (file.kind == FileKind::provenance &&

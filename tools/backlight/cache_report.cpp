@@ -14,6 +14,7 @@
 #include "byte_text.hpp"
 #include "command.hpp"
 #include "json_file.hpp"
+#include "json_text.hpp"
 #include "text_table.hpp"
 
 namespace backlight::tool {
@@ -118,8 +119,8 @@ std::string figure_of(const nlohmann::json& metadata, const char* name) {
 
 /// JSON as such, other text as text.
 Json parsed(const std::string& text) {
-    Json value = Json::parse(text, nullptr, false);
-    return value.is_discarded() ? Json(text) : value;
+    const auto [value, problem] = parse_json(text);
+    return problem.empty() ? Json(value) : Json(text);
 }
 
 bool matches(const cache::StoredEntry& entry, const ListOptions& options,

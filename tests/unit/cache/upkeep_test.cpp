@@ -240,9 +240,14 @@ TEST_CASE("a store sweeps its own shard without being asked") {
     fs::create_directories(leftover.parent_path());
     write_file(leftover, "part of an entry");
     make_older(leftover, 2h);
+    // Left there when the clock was ahead.
+    const fs::path early = cache.path_of(some_key()).native() + ".temporary.dEf456";
+    write_file(early, "part of another");
+    make_older(early, -24h);
     REQUIRE(cache.store(some_key(), some_entry()));
     CHECK_FALSE(fs::exists(leftover));
-    CHECK(cache.counters().swept == 1);
+    CHECK_FALSE(fs::exists(early));
+    CHECK(cache.counters().swept == 2);
 }
 
 TEST_CASE("a lock that is held is not swept however old it is") {
