@@ -54,7 +54,7 @@ Json to_json(const Record& record) {
           {"causal", record.problem.causal},
           {"dtype", to_string(record.problem.dtype)}}},
         {"bucket", to_string(bucket_of(record.problem))},
-        {"kernel_family", mma_family},
+        {"kernel_family", to_string(record.config.family)},
         {"config",
          {{"block_q", record.config.block_q},
           {"block_kv", record.config.block_kv},
@@ -67,6 +67,10 @@ Json to_json(const Record& record) {
         {"date", record.date},
         {"baseline_ms", rounded(record.baseline_milliseconds)},
         {"samples_ms", std::move(samples)}};
+    if (record.config.family == KernelFamily::wgmma) {
+        entry["config"]["heads_per_group"] = record.config.heads_per_group;
+        entry["config"]["d_q_transposed"] = record.config.d_q_transposed;
+    }
     return entry;
 }
 
@@ -103,9 +107,6 @@ double milliseconds(const nlohmann::json& value, bool may_be_zero) {
 }
 
 Record record_of(const nlohmann::json& entry) {
-    if (entry.at("kernel_family") != mma_family) {
-        throw std::out_of_range("kernel_family");
-    }
     Record record;
     const nlohmann::json& card = entry.at("card");
     record.card = {.name = card.at("name").get<std::string>(),
@@ -123,6 +124,7 @@ Record record_of(const nlohmann::json& entry) {
     };
     const nlohmann::json& config = entry.at("config");
     record.config = {
+        .family = named(entry, "kernel_family", KernelFamily::mma, KernelFamily::wgmma),
         .block_q = number<int>(config, "block_q", 1),
         .block_kv = number<int>(config, "block_kv", 1),
         .warps = number<int>(config, "warps", 1),
@@ -131,6 +133,10 @@ Record record_of(const nlohmann::json& entry) {
                                   SequenceLengths::compile_time),
         .programmatic_dependent_launch = config.at("programmatic_dependent_launch").get<bool>(),
     };
+    if (record.config.family == KernelFamily::wgmma) {
+        record.config.heads_per_group = number<int>(config, "heads_per_group", 1);
+        record.config.d_q_transposed = config.at("d_q_transposed").get<bool>();
+    }
     record.kernel_digest = entry.at("kernel_digest").get<std::string>();
     record.checked = entry.at("checked").get<bool>();
     record.date = entry.at("date").get<std::string>();

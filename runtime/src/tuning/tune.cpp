@@ -126,9 +126,11 @@ std::vector<TileConfig> other_configs(const AttentionProblem& problem,
         if (known != asked.end()) {
             return known->second;
         }
-        // The kernels beside the main one are those of all configurations.
-        const auto chain = attention::backward_chain(problem, config, device.target);
-        return asked.emplace_back(config, loader.store().has(chain[1].request)).second;
+        const bool usable = std::ranges::all_of(
+            attention::backward_chain(problem, config, device.target),
+            [&](const attention::KernelPlan& plan) { return loader.store().has(plan.request); });
+        asked.emplace_back(config, usable);
+        return usable;
     };
     std::vector<TileConfig> configs;
     append(configs, tunings.choose(problem, device, freshness(loader), is_usable).config);
