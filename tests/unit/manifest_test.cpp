@@ -112,6 +112,28 @@ TEST_CASE("a manifest that cannot be read or is not JSON is refused by its path"
     std::ofstream(path) << "[{\"head_dim\": 64,";
     check_refused(ErrorCode::invalid_argument, {path, "not JSON"},
                   [&] { read_manifest(path, {}); });
+    check_refused(ErrorCode::file_error, {directory.path().string()},
+                  [&] { read_manifest(directory.path().string(), {}); });
+}
+
+TEST_CASE("what JSON leaves open is refused in a manifest by its path") {
+    const test::TemporaryDirectory directory;
+    const std::string path = (directory.path() / "problems.json").string();
+    const auto refused = [&](const std::string& text, std::string_view reason) {
+        std::ofstream(path) << text;
+        check_refused(ErrorCode::invalid_argument, {path, reason},
+                      [&] { read_manifest(path, {}); });
+    };
+    refused(R"([{"head_dim": 1e999}])", "overflow");
+    refused(R"([{"head_dim": 64, "head_dim": 128}])", "the field \"head_dim\" twice");
+    refused(R"([{"head_dim": 64, "configurations": [{"warps": 4, "warps": 8}]}])",
+            "\"warps\" twice");
+    constexpr std::size_t deep = 1'000'000;
+    refused(std::string(deep, '[') + std::string(deep, ']'), "nested");
+    std::ofstream(path) << R"([{"head_dim": 64}, {"head_dim": 64, "configurations": [
+        {"block_q": 64, "block_kv": 64, "warps": 8, "stages": 1},
+        {"block_q": 32, "block_kv": 64, "warps": 8, "stages": 2}]}])";
+    CHECK(read_manifest(path, {}).size() == 2);
 }
 
 TEST_CASE("a problem is made for every mask and type and target that the options name") {

@@ -5,12 +5,16 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <string_view>
+#include <system_error>
 
 #include "backlight/error.hpp"
+#include "json_text.hpp"
 
 namespace backlight::tool {
 
@@ -208,17 +212,17 @@ std::vector<WantedProblem> parse_manifest(const json& document, const std::strin
 
 std::vector<WantedProblem> read_manifest(const std::string& path,
                                          const ManifestDefaults& defaults) {
-    std::ifstream file(path);
-    if (!file) {
+    std::ifstream file(path, std::ios::binary);
+    std::error_code unknown;
+    // A directory can be opened like a file, and fails when it is read.
+    if (!file || std::filesystem::is_directory(path, unknown)) {
         throw Error(ErrorCode::file_error,
                     fmt::format("manifest is '{}': the file could not be read", path));
     }
-    json document;
-    try {
-        document = json::parse(file);
-    } catch (const json::parse_error& error) {
-        throw Error(ErrorCode::invalid_argument,
-                    fmt::format("manifest '{}': it is not JSON: {}", path, error.what()));
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const auto [document, problem] = parse_json(text, RepeatedField::refused);
+    if (!problem.empty()) {
+        throw Error(ErrorCode::invalid_argument, fmt::format("manifest '{}': {}", path, problem));
     }
     return parse_manifest(document, path, defaults);
 }

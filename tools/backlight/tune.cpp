@@ -15,6 +15,7 @@
 #include "plot.hpp"
 #include "progress_line.hpp"
 #include "runtime_implementation.hpp"
+#include "subcommand.hpp"
 #include "tune_report.hpp"
 #include "tuning/database.hpp"
 #include "tuning/search.hpp"
@@ -113,7 +114,7 @@ void merge_databases(const TuneCommandOptions& options, const std::string& datab
         }
         merged.merge(one);
     }
-    const auto all = tuning::add_to_file(database, merged);
+    const auto all = tuning::add_to_file(database, merged, tuning::Addition::merged);
     out << fmt::format("{}: {} records after merging {} files\n", database, all.records().size(),
                        options.merge.size());
 }
@@ -148,6 +149,9 @@ void tune(const TuneCommandOptions& options, std::ostream& out, std::ostream& er
     runtime_options.tuning_database = options.database;
     const std::string database = with_environment(runtime_options).tuning_database;
     const bool tables = options.json != "-";
+    if (database.empty() && !(options.merge.empty() && options.export_file.empty())) {
+        throw refused("database", "", "a file: there is no default one without HOME");
+    }
 
     if (!options.merge.empty()) {
         merge_databases(options, database, tables ? out : errors);
@@ -191,7 +195,14 @@ void tune(const TuneCommandOptions& options, std::ostream& out, std::ostream& er
         }
     }
     if (!options.export_file.empty()) {
-        tuning::write_database(options.export_file, tuning::read_database(database).checked_only());
+        const tuning::Database checked = tuning::read_database(database).checked_only();
+        if (checked.records().empty()) {
+            throw Error(ErrorCode::file_error,
+                        fmt::format("export is '{}': there is nothing to write, as the database "
+                                    "'{}' has no checked records",
+                                    options.export_file, database));
+        }
+        tuning::write_database(options.export_file, checked);
     }
     if (options.json == "-") {
         write_json(options.json, document, out);

@@ -260,6 +260,10 @@ KernelStore::Wanted KernelStore::wanted(const KernelRequest& request) const {
     return {key_of(request, ""), no_compiler};
 }
 
+bool KernelStore::has(const KernelRequest& request) const {
+    return in_memory(request) != nullptr || cache_.locate(wanted(request).key).has_value();
+}
+
 KernelStore::Result KernelStore::usable(std::optional<cache::LayerHit> hit, const cache::Key& key,
                                         const KernelRequest& request) {
     if (!hit) {

@@ -42,7 +42,8 @@ const char* to_string(ChoiceSource source) noexcept {
 }
 
 Choice choose(const AttentionProblem& problem, const device::DeviceProperties& device,
-              std::span<const DatabaseLayer> layers, const IsFresh& is_fresh) {
+              std::span<const DatabaseLayer> layers, const IsFresh& is_fresh,
+              const IsUsable& is_usable) {
     const Card card = card_of(device);
     const Bucket bucket = bucket_of(problem);
     using Rank = std::tuple<int, bool, std::size_t>;  // distance, stale, layer
@@ -60,7 +61,8 @@ Choice choose(const AttentionProblem& problem, const device::DeviceProperties& d
             const auto away = distance(bucket, bucket_of(record.problem));
             // What is farther than another need not be asked whether it is legal or fresh.
             if (!away || (nearest >= 0 && *away > nearest) ||
-                !is_legal(record.config, problem, device.target)) {
+                !is_legal(record.config, problem, device.target) ||
+                (is_usable && !is_usable(record.config))) {
                 continue;
             }
             nearest = *away;

@@ -46,7 +46,7 @@ std::optional<int> distance(const Bucket& left, const Bucket& right);
 /// "bf16 head_dim=128 causal seqlen_q=4096 …": for people and logs.
 std::string to_string(const Bucket& bucket);
 
-/// The only family of kernels that this build has.
+/// The family of kernels whose configurations the tuner makes up by itself.
 inline constexpr const char* mma_family = "mma";
 
 /// One configuration timed on one kind of card.

@@ -34,7 +34,8 @@ auto order_of(const TileConfig& config) {
         preset_rank(config), !usual_launch, std::max(config.stages - usual_stages, 0),
         std::abs(std::log2(static_cast<double>(std::max(config.warps, 1)) / usual_warps)),
         config.stages, config.block_q, config.block_kv, config.warps,
-        static_cast<int>(config.sequence_lengths), !config.programmatic_dependent_launch);
+        static_cast<int>(config.sequence_lengths), !config.programmatic_dependent_launch,
+        static_cast<int>(config.family), config.heads_per_group, config.d_q_transposed);
 }
 
 }  // namespace

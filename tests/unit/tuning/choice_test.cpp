@@ -2,6 +2,8 @@
 
 #include "tuning/choice.hpp"
 
+#include "compiler/kernel_store.hpp"
+#include "configuration_choice.hpp"
 #include "tuning/shipped.hpp"
 #include "tuning_test_support.hpp"
 
@@ -139,6 +141,39 @@ TEST_CASE("every problem of 512 to 16384 keys finds a shipped record of the H200
                 const auto problem = tuned_problem(seqlen, head_dim, causal);
                 CAPTURE(to_string(problem));
                 CHECK(chosen({}, shipped_database(), problem, device).source ==
+                      ChoiceSource::shipped);
+            }
+        }
+    }
+}
+
+TEST_CASE("records whose kernels cannot be had count no more than if they were not there") {
+    const Database user = database_of({record(v1, 0.5), record(v2, 0.9)});
+    const std::array<DatabaseLayer, 1> layers = {{{&user, ChoiceSource::tuned}}};
+    const auto choice_where = [&](const IsUsable& is_usable) {
+        return choose(tuned_problem(), properties(), layers, is_fresh, is_usable);
+    };
+    CHECK(choice_where({}).config == v1);
+    CHECK(choice_where([](const TileConfig& config) { return config != v1; }).config == v2);
+    CHECK(choice_where([](const TileConfig&) { return false; }).source == ChoiceSource::heuristic);
+}
+
+TEST_CASE("what is prebuilt for every length has a measured configuration for each on the H200") {
+    const auto device = properties("NVIDIA H200");
+    const std::array<DatabaseLayer, 1> layers = {{{&shipped_database(), ChoiceSource::shipped}}};
+    compiler::KernelStore store({.nvrtc_path = real_nvrtc_path()});
+    tool::ConfigurationChoice prebuilt({}, store);
+    for (const std::int64_t head_dim : {64, 128}) {
+        for (const bool causal : {true, false}) {
+            const auto configs =
+                prebuilt.configs_for({.head_dim = head_dim, .causal = causal}, device.target);
+            const auto is_there = [&](const TileConfig& config) {
+                return std::ranges::count(configs, config, &tool::NamedConfig::config) > 0;
+            };
+            for (std::int64_t seqlen = 512; seqlen <= 16384; seqlen *= 2) {
+                const auto problem = tuned_problem(seqlen, head_dim, causal);
+                CAPTURE(to_string(problem));
+                CHECK(choose(problem, device, layers, is_fresh, is_there).source ==
                       ChoiceSource::shipped);
             }
         }

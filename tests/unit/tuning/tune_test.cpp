@@ -11,6 +11,7 @@
 #include "tuning/database.hpp"
 #include "tuning/gradient_check.hpp"
 #include "tuning/kernel_digest.hpp"
+#include "tuning/scratch_memory.hpp"
 #include "tuning_test_support.hpp"
 
 using namespace backlight;
@@ -81,6 +82,29 @@ TEST_CASE("a kernel that computes wrong gradients is found by the tuner and cann
     for (const tuning::Record& record :
          tuning::read_database(folder.path() / "tuning.json").records()) {
         CHECK(!record.checked);
+    }
+}
+
+TEST_CASE("tuning leaves all memory but its own as it was") {
+    const TemporaryDirectory folder;
+    Runtime runtime =
+        emulation::make_emulated_runtime({}, {.cache_directory = folder.path() / "cache"});
+    device::Device& device = runtime.implementation().device();
+    // As large as the tensors of the problem, and of every alignment that an allocator gives.
+    std::vector<std::pair<tuning::ScratchMemory, std::vector<std::byte>>> kept;
+    for (std::size_t bytes = 256; bytes <= (std::size_t{1} << 16U); bytes *= 2) {
+        std::vector<std::byte> content(bytes);
+        for (std::size_t i = 0; i < bytes; ++i) {
+            content[i] = static_cast<std::byte>((i * 7 + bytes) & 0xffU);
+        }
+        kept.emplace_back(tuning::ScratchMemory(device, bytes), content);
+        device.copy_to_device(kept.back().first.as<void>(), content);
+    }
+    runtime.tune(tiny, {.repeats = 5, .candidates = {small}});
+    for (const auto& [memory, content] : kept) {
+        std::vector<std::byte> now(content.size());
+        device.copy_to_host(now, memory.as<void>());
+        CHECK(now == content);
     }
 }
 
