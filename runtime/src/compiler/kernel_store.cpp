@@ -362,6 +362,10 @@ KernelStore::Result KernelStore::compile(const KernelRequest& request, const cac
     logger().info("compiled {} for {} in {:.0f} ms: {} registers, {} bytes spilled", request.entry,
                   request.target.name, kernel->compile_milliseconds, kernel->resources.registers,
                   kernel->resources.spill_store_bytes);
+    for (const std::string& warning : kernel->resources.performance_warnings) {
+        logger().warn("{} for {} will be slower than it need be: {}", request.entry,
+                      request.target.name, warning);
+    }
     cache_.store(key, to_entry(*kernel, request.entry), provenance_of(*kernel));
     return kernel;
 }
