@@ -8,13 +8,6 @@
 
 namespace backlight::emulation {
 
-namespace {
-
-/// Thrown within the fibers of a block that is given up, to unwind them.
-struct Abandoned {};
-
-}  // namespace
-
 thread_local Block* Block::current_ = nullptr;
 
 Block::Block(const BlockLaunch& launch, StackPool& stacks)

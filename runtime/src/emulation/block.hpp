@@ -41,11 +41,18 @@ struct BlockLaunch {
     bool has_wgmma = true;
     /// Where bank conflicts are counted; null: nowhere.
     BankConflicts* bank_conflicts = nullptr;
+    /// No other block runs at the same time: nobody counts while this one waits for a counter.
+    bool alone = false;
+    /// A block that began before this one has failed: what it counts does not come. Empty: none.
+    std::function<bool()> given_up = {};
     /// Returns when the kernel before this one has ended. Empty: it has.
     std::function<void()> wait_for_previous = {};
     /// The block's first griddepcontrol.launch_dependents; may hold it up. Empty: nothing waits.
     std::function<void()> allow_next = {};
 };
+
+/// Thrown within the fibers of a block that is given up, to unwind them.
+struct Abandoned {};
 
 /// A thread block while it runs: a fiber for each thread, on the host thread that calls `run`. A
 /// seed decides which thread goes on wherever one may be held up, and when copies take effect.
@@ -355,6 +362,8 @@ class Block {
     /// 0: never; else once in that many chances.
     std::uint32_t yields_;
     std::uint32_t early_copies_;
+    /// Looks at counters of global memory since another thread had something to do.
+    int idle_looks_ = 0;
 
     std::map<std::uint32_t, MBarrier> mbarriers_;
     std::array<NamedBarrier, 16> named_barriers_;

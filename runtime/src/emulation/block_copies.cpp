@@ -336,6 +336,21 @@ unsigned Block::load_global_counter(const unsigned* counter, Site site) {
     maybe_yield();
     std::this_thread::yield();
     require(launch_.memory->check(counter, sizeof(*counter)), FaultKind::out_of_bounds, site);
+    if (launch_.given_up && launch_.given_up()) {
+        throw Abandoned{};
+    }
+    // Many looks while no other thread of the block has anything to do: it waits.
+    constexpr int most_idle_looks = 10000;
+    const bool idle = launch_.alone && ready_count_ == 0 && pending_loads_.empty();
+    idle_looks_ = idle ? idle_looks_ + 1 : 0;
+    if (idle_looks_ > most_idle_looks) {
+        throw FaultFound{
+            FaultKind::deadlock,
+            fmt::format(
+                "{}: thread {} waits for a counter in global memory to change, and no block "
+                "runs that could count",
+                to_string(site), running().position.thread)};
+    }
     return std::atomic_ref<unsigned>(*const_cast<unsigned*>(counter))
         .load(std::memory_order_acquire);
 }
