@@ -25,8 +25,10 @@ using nlohmann::json;
 constexpr std::array<std::string_view, 11> problem_fields = {
     "batch",  "heads", "seqlen",        "seqlen_q",       "seqlen_kv", "head_dim",
     "causal", "dtype", "softmax_scale", "configurations", "targets"};
-constexpr std::array<std::string_view, 6> config_fields = {
-    "block_q", "block_kv", "warps", "stages", "sequence_lengths", "programmatic_dependent_launch"};
+constexpr std::array<std::string_view, 9> config_fields = {
+    "family",         "block_q",          "block_kv",
+    "warps",          "stages",           "heads_per_group",
+    "d_q_transposed", "sequence_lengths", "programmatic_dependent_launch"};
 
 /// One object of a manifest, read field by field; errors say where it is.
 class Fields {
@@ -109,6 +111,19 @@ SequenceLengths sequence_lengths_of(const Fields& fields) {
                                    to_string(SequenceLengths::compile_time)));
 }
 
+KernelFamily family_of(const Fields& fields) {
+    if (!fields.has("family")) {
+        return KernelFamily::mma;
+    }
+    for (const KernelFamily family : {KernelFamily::mma, KernelFamily::wgmma}) {
+        if (fields.at("family") == to_string(family)) {
+            return family;
+        }
+    }
+    throw fields.wrong("family", fmt::format("\"{}\" or \"{}\"", to_string(KernelFamily::mma),
+                                             to_string(KernelFamily::wgmma)));
+}
+
 NamedConfig config_of(const json& value, const std::string& where) {
     if (value.is_string()) {
         const auto name = value.get<std::string>();
@@ -117,10 +132,24 @@ NamedConfig config_of(const json& value, const std::string& where) {
     const Fields fields(value, where, config_fields);
     constexpr std::int64_t largest = std::numeric_limits<int>::max();
     TileConfig config;
-    config.block_q = static_cast<int>(fields.count("block_q", largest));
-    config.block_kv = static_cast<int>(fields.count("block_kv", largest));
-    config.warps = static_cast<int>(fields.count("warps", largest));
-    config.stages = static_cast<int>(fields.count("stages", largest));
+    const bool wgmma = family_of(fields) == KernelFamily::wgmma;
+    if (wgmma) {
+        config = kernel_preset("wgmma");
+    }
+    // wgmma's tiles have one size: what is left out is its preset's.
+    const auto number = [&](const char* name, int& value) {
+        if (!wgmma || fields.has(name)) {
+            value = static_cast<int>(fields.count(name, largest));
+        }
+    };
+    number("block_q", config.block_q);
+    number("block_kv", config.block_kv);
+    number("warps", config.warps);
+    number("stages", config.stages);
+    if (fields.has("heads_per_group")) {
+        number("heads_per_group", config.heads_per_group);
+    }
+    config.d_q_transposed = fields.boolean("d_q_transposed", config.d_q_transposed);
     if (fields.has("sequence_lengths")) {
         config.sequence_lengths = sequence_lengths_of(fields);
     }

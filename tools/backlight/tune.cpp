@@ -71,11 +71,21 @@ std::string title(const AttentionProblem& problem) {
                        problem.causal ? "causal" : "full");
 }
 
+/// "mma 32,64,8,2", "wgmma 64,128,16,2, 4 heads a group".
+std::string tile_text(const TileConfig& config) {
+    std::string text = fmt::format("{} {},{},{},{}", to_string(config.family), config.block_q,
+                                   config.block_kv, config.warps, config.stages);
+    if (config.family == KernelFamily::wgmma) {
+        text += fmt::format(", {} heads a group{}", config.heads_per_group,
+                            config.d_q_transposed ? ", dQ transposed" : "");
+    }
+    return text;
+}
+
 std::string progress_text(const AttentionProblem& problem, const TuneProgress& progress) {
-    std::string text = fmt::format(
-        "{}  {} {}/{}  {:.0f} s  {},{},{},{}", title(problem), progress.stage, progress.done + 1,
-        progress.total, progress.elapsed_seconds, progress.config.block_q, progress.config.block_kv,
-        progress.config.warps, progress.config.stages);
+    std::string text =
+        fmt::format("{}  {} {}/{}  {:.0f} s  {}", title(problem), progress.stage, progress.done + 1,
+                    progress.total, progress.elapsed_seconds, tile_text(progress.config));
     if (progress.best_milliseconds > 0) {
         text += fmt::format("  best {:.4f} ms", progress.best_milliseconds);
     }

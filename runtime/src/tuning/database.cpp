@@ -35,7 +35,7 @@ bool gives_way(const Record& left, const Record& right) {
                           record.kernel_digest, record.samples_milliseconds,
                           record.baseline_milliseconds, record.problem.batch, record.problem.heads,
                           record.problem.seqlen_q, record.problem.seqlen_kv,
-                          record.problem.effective_softmax_scale());
+                          record.problem.effective_softmax_scale(), record.families);
     };
     return rank(left) < rank(right);
 }

@@ -67,6 +67,9 @@ Json to_json(const Record& record) {
         {"date", record.date},
         {"baseline_ms", rounded(record.baseline_milliseconds)},
         {"samples_ms", std::move(samples)}};
+    for (const KernelFamily family : record.families) {
+        entry["families"].push_back(to_string(family));
+    }
     if (record.config.family == KernelFamily::wgmma) {
         entry["config"]["heads_per_group"] = record.config.heads_per_group;
         entry["config"]["d_q_transposed"] = record.config.d_q_transposed;
@@ -96,6 +99,21 @@ Value named(const nlohmann::json& object, const char* field, Value first, Value 
         throw std::out_of_range(field);
     }
     return name == to_string(first) ? first : second;
+}
+
+/// Nothing where there is no such field. A family that this build does not know has nothing to say
+/// to it.
+std::vector<KernelFamily> families_in(const nlohmann::json& entry) {
+    std::vector<KernelFamily> families;
+    if (const auto names = entry.find("families"); names != entry.end()) {
+        for (const KernelFamily family : {KernelFamily::mma, KernelFamily::wgmma}) {
+            if (std::ranges::any_of(*names,
+                                    [&](const auto& name) { return name == to_string(family); })) {
+                families.push_back(family);
+            }
+        }
+    }
+    return families;
 }
 
 double milliseconds(const nlohmann::json& value, bool may_be_zero) {
@@ -140,6 +158,7 @@ Record record_of(const nlohmann::json& entry) {
     record.kernel_digest = entry.at("kernel_digest").get<std::string>();
     record.checked = entry.at("checked").get<bool>();
     record.date = entry.at("date").get<std::string>();
+    record.families = families_in(entry);
     record.baseline_milliseconds = milliseconds(entry.at("baseline_ms"), true);
     const nlohmann::json& samples = entry.at("samples_ms");
     if (!samples.is_array() || samples.empty() || samples.size() > most_samples) {

@@ -1,5 +1,7 @@
 #include "tuning/tune.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -67,7 +69,13 @@ SearchRequest request_for(const AttentionProblem& problem, const TuneOptions& op
         append(request.compared, incumbent);
     }
     if (options.candidates.empty()) {
-        request.candidates = legal_tiles(problem, device.target);
+        request.candidates =
+            legal_tiles(problem, device.target, kernel_family(options.kernel_family));
+        if (request.candidates.empty()) {
+            throw Error(ErrorCode::unsupported,
+                        fmt::format("kernel_family is '{}': none of its kernels takes {} on {}",
+                                    options.kernel_family, to_string(problem), device.target.name));
+        }
         request.with_variants = true;
     } else {
         for (const TileConfig& config : options.candidates) {
@@ -89,6 +97,16 @@ SearchRequest request_for(const AttentionProblem& problem, const TuneOptions& op
 Database records_of(const std::vector<TuneCandidate>& candidates, const AttentionProblem& problem,
                     const Card& card) {
     Database database;
+    std::vector<KernelFamily> families;
+    for (const KernelFamily family : {KernelFamily::mma, KernelFamily::wgmma}) {
+        const auto of_family = [&](const TuneCandidate& candidate) {
+            return candidate.config.family == family &&
+                   candidate.outcome != TuneOutcome::not_reached;
+        };
+        if (std::ranges::any_of(candidates, of_family)) {
+            families.push_back(family);
+        }
+    }
     for (const TuneCandidate& candidate : candidates) {
         const bool timed = candidate.outcome == TuneOutcome::timed;
         if (candidate.from_database || (!timed && candidate.outcome != TuneOutcome::slow)) {
@@ -101,7 +119,8 @@ Database records_of(const std::vector<TuneCandidate>& candidates, const Attentio
                       .checked = timed,
                       .samples_milliseconds = candidate.samples_milliseconds,
                       .baseline_milliseconds = candidate.baseline_milliseconds,
-                      .date = now_utc()});
+                      .date = now_utc(),
+                      .families = families});
     }
     return database;
 }

@@ -147,6 +147,28 @@ TEST_CASE("a record of each family keeps all that it was timed with") {
     CHECK(from_json_text(to_json_text(database), "text") == database);
 }
 
+TEST_CASE("a record keeps the families of its search and an old one without them reads as none") {
+    Record one = record(v1, 1);
+    one.families = {KernelFamily::mma};
+    Record none = record(v2, 1);
+    none.families = {};
+    const Database database = database_of({one, none, record(v3, 1)});
+    const std::string text = to_json_text(database);
+    CHECK(from_json_text(text, "text") == database);
+    CHECK(checked_from_json_text(text, "text") == database);
+    CHECK(text.find("\"families\":[\"mma\"]") != std::string::npos);
+    CHECK(text.find("\"families\":[\"mma\",\"wgmma\"]") != std::string::npos);
+    // One that this build does not know makes no other strange.
+    std::string later = text;
+    later.replace(later.find("[\"mma\"]"), 7, "[\"later\",\"mma\"]");
+    CHECK(from_json_text(later, "text") == database);
+    CHECK(covers(one, KernelFamily::mma));
+    CHECK_FALSE(covers(one, KernelFamily::wgmma));
+    CHECK(covers(none, KernelFamily::mma));
+    CHECK_FALSE(covers(none, KernelFamily::wgmma));
+    CHECK(covers(record(v3, 1), KernelFamily::wgmma));
+}
+
 TEST_CASE("there is one record a place and the order of coming does not show") {
     const Record other_length = record(v2, 5, tuned_problem(2048));
     Database database = database_of({record(v1, 1), record(v2, 2), record(v2, 3), other_length});
