@@ -48,12 +48,9 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
         (arguments.seqlen_q + specialisation::rows_per_block - 1) / specialisation::rows_per_block;
     const int64_t batch_head = blockIdx.x / row_blocks;
     if constexpr (specialisation::statistics_in_fragment_order) {
-        static_assert(specialisation::rows_per_block == 64, "a block is a query tile of wgmma's");
-        if (threadIdx.x == 0) {
-            arguments.counters.tiles_begun[blockIdx.x] = 0;
-            if (blockIdx.x % row_blocks == 0) {
-                arguments.counters.tiles_done[batch_head] = 0;
-            }
+        if (threadIdx.x == 0 && blockIdx.x % row_blocks == 0) {
+            arguments.counters.tiles_stored[batch_head] = 0;
+            arguments.counters.blocks_done[batch_head] = 0;
             if (blockIdx.x == 0) {
                 *arguments.counters.tickets = 0;
             }

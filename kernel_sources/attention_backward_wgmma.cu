@@ -74,6 +74,7 @@ constexpr int key_warpgroups = block_kv / keys_per_warpgroup;
 constexpr int query_warpgroup = key_warpgroups;
 constexpr int loader_warpgroup = key_warpgroups + 1;
 constexpr int threads = (key_warpgroups + 2) * warpgroup_size;
+constexpr int conversion_threads = 96;  // the loader warpgroup's other warps
 constexpr int key_warps = key_warpgroups * warps_per_warpgroup;
 
 static_assert(key_warpgroups == 2, "the register budget is that of two key warpgroups");
@@ -129,11 +130,13 @@ constexpr int q_offset = v_offset + KvTile::bytes;
 constexpr int d_o_offset = q_offset + stages * QueryTile::bytes;
 constexpr int d_s_offset = d_o_offset + stages * QueryTile::bytes;
 constexpr int d_q_offset = d_s_offset + d_s_buffers * ScoreTile::bytes;
-constexpr int lse_offset = d_q_offset + d_q_buffers * d_q_part_bytes;
+constexpr int unconverted_offset = d_q_offset + d_q_buffers * d_q_part_bytes;
+constexpr int converted_offset = unconverted_offset + d_q_part_bytes;
+constexpr int lse_offset = converted_offset + d_q_part_bytes / 2;
 constexpr int delta_offset = lse_offset + stages * statistics_bytes;
 constexpr int barrier_offset = delta_offset + stages * statistics_bytes;
 
-constexpr int barriers = 2 + 4 * stages + 2 * d_s_buffers;
+constexpr int barriers = 2 + 4 * stages + 2 * d_s_buffers + 1;
 constexpr int ticket_offset = barrier_offset + 8 * barriers;
 constexpr int shared_bytes = ticket_offset + 8;
 static_assert(shared_bytes == specialisation::shared_bytes, "host and kernel count alike");
@@ -156,6 +159,9 @@ struct SharedMemory {
     __device__ __forceinline__ uint32_t d_q(int buffer) const {
         return base + d_q_offset + buffer * d_q_part_bytes;
     }
+    /// A part of dQ on its way from the accumulator to dQ's own type.
+    __device__ __forceinline__ uint32_t unconverted() const { return base + unconverted_offset; }
+    __device__ __forceinline__ uint32_t converted() const { return base + converted_offset; }
     __device__ __forceinline__ uint32_t lse(int stage) const {
         return base + lse_offset + stage * statistics_bytes;
     }
@@ -183,6 +189,9 @@ struct SharedMemory {
     __device__ __forceinline__ uint32_t d_s_empty(int buffer) const {
         return d_s_full(d_s_buffers + buffer);
     }
+    __device__ __forceinline__ uint32_t conversion_full() const {
+        return d_s_full(2 * d_s_buffers);
+    }
 };
 
 /// Named barriers; 0 is the whole block's.
@@ -191,6 +200,7 @@ enum NamedBarrier : int {
     key_warpgroup_0,
     key_warpgroup_1,
     query_warpgroup_own,
+    conversion_warps_own,
 };
 
 /// A position in a ring of `slots` buffers, and the parity of its barriers' current phase.
@@ -217,30 +227,60 @@ struct Tile {
     int kv_start;
     int first_query_tile;
     int query_tiles;  // of the whole head
+};
 
-    /// Tickets are taken in the order in which blocks begin. Heads are taken in groups, whose
-    /// queries the L2 cache holds; within a group the tiles that most queries see come first.
-    __device__ __forceinline__ Tile(const WgmmaArguments& arguments, int ticket) {
+/// Query tiles whose dQ is complete and wants to be converted.
+struct Conversion {
+    int batch_head;
+    int first_query_tile;
+    int query_tiles;
+};
+
+/// What a ticket stands for. Heads are taken in groups, whose queries and dQ the L2 cache holds,
+/// and within a group those tiles come first that most queries see. In round r begin
+///
+///     the first key tiles (see DqSum) of group r,
+///     the other key tiles of group r − lead_groups,
+///     the conversion of the dQ of group r − lead_groups − conversion_lag;
+///
+/// the host chooses both distances such that what one waits for has begun a whole grid of resident
+/// blocks before. Rounds at either end are not full.
+struct Work {
+    Tile tile;
+    Conversion conversion;
+    bool has_tile;
+    bool has_conversion;
+
+    __device__ __forceinline__ Work(const WgmmaArguments& arguments, int ticket) {
+        constexpr int group_heads = specialisation::heads_per_group;
         const int seqlen_q =
             specialisation::seqlen_q != 0 ? specialisation::seqlen_q : arguments.seqlen_q;
         const int seqlen_kv =
             specialisation::seqlen_kv != 0 ? specialisation::seqlen_kv : arguments.seqlen_kv;
         const int kv_tiles = seqlen_kv / block_kv;
-        const int group = ticket / (specialisation::heads_per_group * kv_tiles);
-        const int first_head = group * specialisation::heads_per_group;
-        const int in_group = ticket - first_head * kv_tiles;
-        const int heads_left = arguments.batch_heads - first_head;
-        const int heads = heads_left < specialisation::heads_per_group
-                              ? heads_left
-                              : specialisation::heads_per_group;
-        const int kv_tile = in_group / heads;
-        batch_head = first_head + in_group % heads;
-        batch = batch_head / arguments.heads;
-        head = batch_head % arguments.heads;
-        kv_start = kv_tile * block_kv;
-        query_tiles = seqlen_q / block_q;
+        const int query_tiles = seqlen_q / block_q;
+        const int round = ticket / (group_heads * kv_tiles);
+        const int in_round = ticket - round * group_heads * kv_tiles;
+        const int kv_tile = in_round / group_heads;
+        const int head_in_group = in_round % group_heads;
+
+        const int tile_group = kv_tile == 0 ? round : round - arguments.lead_groups;
+        tile.batch_head = tile_group * group_heads + head_in_group;
+        has_tile = tile_group >= 0 && tile.batch_head < arguments.batch_heads;
+        tile.batch = tile.batch_head / arguments.heads;
+        tile.head = tile.batch_head % arguments.heads;
+        tile.kv_start = kv_tile * block_kv;
+        tile.query_tiles = query_tiles;
         // Query tiles that lie wholly above the diagonal see none of these keys.
-        first_query_tile = causal ? kv_start / block_q : 0;
+        tile.first_query_tile = causal ? tile.kv_start / block_q : 0;
+
+        const int conversion_group = round - arguments.lead_groups - arguments.conversion_lag;
+        conversion.batch_head = conversion_group * group_heads + head_in_group;
+        has_conversion = conversion_group >= 0 && conversion.batch_head < arguments.batch_heads;
+        // A head's query tiles are shared among as many blocks as it has key tiles.
+        conversion.first_query_tile = kv_tile * query_tiles / kv_tiles;
+        conversion.query_tiles =
+            (kv_tile + 1) * query_tiles / kv_tiles - conversion.first_query_tile;
     }
 };
 
@@ -591,39 +631,39 @@ class KeyWarpgroup {
 // --- The query warpgroup ------------------------------------------------------------------------
 
 /// How one thread adds the block's part of dQ to the accumulator. The head's first block stores and
-/// tells the others that they may add, so that nobody need have zeroed the accumulator. All visit
-/// the queries in the same order and begin at the same one: by the time that another block has
-/// something to add, the first one, whose ticket is lower, has most often stored.
+/// tells the others how far it has come, so that nobody need have zeroed the accumulator; its
+/// ticket is so much lower than theirs that they seldom wait.
 class DqSum {
   public:
     __device__ __forceinline__ DqSum(const WgmmaArguments& arguments, const Tile& tile)
-        : counters_(arguments.counters),
-          first_tile_(static_cast<int64_t>(tile.batch_head) * tile.query_tiles),
-          accumulator_(arguments.d_q_accumulator),
-          batch_head_(tile.batch_head),
+        : progress_(arguments.counters.tiles_stored + tile.batch_head),
+          done_(arguments.counters.blocks_done + tile.batch_head),
+          accumulator_(arguments.d_q_accumulator + static_cast<int64_t>(tile.batch_head) *
+                                                       tile.query_tiles * (block_q * head_dim)),
+          query_tiles_(tile.query_tiles),
           stores_(tile.kv_start == 0) {}
 
     /// Sends a part, staged in shared memory, on its way.
     __device__ __forceinline__ void add(int query_tile, int part, uint32_t staged) {
-        const int64_t tile = first_tile_ + query_tile;
-        float* const place =
-            accumulator_ + (tile * d_q_parts + part) * (block_q * d_q_part_columns);
+        float* const place = accumulator_ + static_cast<int64_t>(query_tile * d_q_parts + part) *
+                                                (block_q * d_q_part_columns);
         if (stores_) {
             bulk_store(place, staged, d_q_part_bytes);
             bulk_commit();
-            if (part == d_q_parts - 1) {
-                // Those of the tile before have arrived by now, or soon.
+            if (part == d_q_parts - 1 && query_tile < query_tiles_ - 1) {
+                // The tile before this one has arrived by now, or soon.
                 bulk_wait<d_q_parts>();
-                if (stored_ >= 0) {
-                    count_global(counters_.tiles_begun + stored_);
-                }
-                stored_ = tile;
+                count_global(progress_);
             }
         } else {
             if (part == 0) {
-                wait_for_global_counter<64>(counters_.tiles_begun + tile, 1);
-                // What the first block has stored comes before what is added.
-                fence_global_before_async_proxy();
+                // All visit the tiles from the last to the first.
+                const auto needed = static_cast<uint32_t>(query_tiles_ - query_tile);
+                if (stored_ < needed) {
+                    stored_ = wait_for_global_counter<64>(progress_, needed);
+                    // What the first block has stored comes before what is added.
+                    fence_global_before_async_proxy();
+                }
             }
             bulk_reduce_add<float>(place, staged, d_q_part_bytes);
             bulk_commit();
@@ -633,17 +673,17 @@ class DqSum {
     __device__ __forceinline__ void finish() {
         bulk_wait<0>();
         if (stores_) {
-            count_global(counters_.tiles_begun + stored_);
+            count_global(progress_);
         }
-        count_global(counters_.tiles_done + batch_head_);
+        count_global(done_);
     }
 
   private:
-    const WgmmaCounters& counters_;
-    int64_t first_tile_;
-    int64_t stored_ = -1;
+    uint32_t* progress_;
+    uint32_t* done_;
     float* accumulator_;
-    int batch_head_;
+    int query_tiles_;
+    uint32_t stored_ = 0;
     bool stores_;
 };
 
@@ -724,9 +764,74 @@ __device__ __forceinline__ void sum_d_q(const WgmmaArguments& arguments, SharedM
     named_barrier_arrive(keys_read, (key_warpgroups + 1) * warpgroup_size);
     if (thread == 0) {
         sum.finish();
-        // No earlier: blocks may wait for this one, and none of the next kernel should be in the
-        // way of one that has not begun.
-        allow_next_kernel();
+    }
+}
+
+// --- Conversion of dQ ---------------------------------------------------------------------------
+
+/// dQ = softmax_scale · accumulator, rounded and stored, of query tiles of a head whose key tiles
+/// have all been worked on. Three warps that have nothing else to do, a part at a time: in as it
+/// lies, out as rows.
+__device__ __forceinline__ void convert_d_q(const WgmmaArguments& arguments, SharedMemory shared,
+                                            const Conversion& conversion, int thread) {
+    using Rows = SwizzledTile<block_q, d_q_part_columns>;
+    const int warp = thread / warp_size;
+    const int lane = thread % warp_size;
+    const int seqlen_q =
+        specialisation::seqlen_q != 0 ? specialisation::seqlen_q : arguments.seqlen_q;
+    const int seqlen_kv =
+        specialisation::seqlen_kv != 0 ? specialisation::seqlen_kv : arguments.seqlen_kv;
+    const float* source = arguments.d_q_accumulator +
+                          (static_cast<int64_t>(conversion.batch_head) * (seqlen_q / block_q) +
+                           conversion.first_query_tile) *
+                              (block_q * head_dim);
+    if (thread == 0) {
+        wait_for_global_counter<256>(arguments.counters.blocks_done + conversion.batch_head,
+                                     static_cast<uint32_t>(seqlen_kv / block_kv));
+        fence_global_before_async_proxy();
+    }
+    const Rows rows{shared.converted()};
+    const int parts = conversion.query_tiles * d_q_parts;
+    for (int part = 0; part < parts; ++part) {
+        if (thread == 0) {
+            mbarrier_arrive_expect_bytes(shared.conversion_full(), d_q_part_bytes);
+            bulk_load(shared.unconverted(), source + part * (block_q * d_q_part_columns),
+                      d_q_part_bytes, shared.conversion_full());
+            // What was converted before has left.
+            bulk_wait_read<0>();
+        }
+        named_barrier_synchronise(conversion_warps_own, conversion_threads);
+        mbarrier_wait(shared.conversion_full(), part & 1);
+        // A fragment: 16 rows, those of one warp of the query warpgroup, by 16 columns.
+        constexpr int fragments = block_q / 16 * (d_q_part_columns / 16);
+#pragma unroll 1
+        for (int fragment = warp; fragment < fragments;
+             fragment += conversion_threads / warp_size) {
+            const int row = fragment % (block_q / 16) * 16;
+            const int column = fragment / (block_q / 16) * 16;
+            const uint32_t place =
+                shared.unconverted() + column / 8 * (warpgroup_size * 16) + (row * 2 + lane) * 16;
+            const float4 left = load_shared<float4>(place);
+            const float4 right = load_shared<float4>(place + warpgroup_size * 16);
+            const float scale = arguments.softmax_scale;
+            const OperandRegister packed[4] = {pack<Element>(left.x * scale, left.y * scale),
+                                               pack<Element>(left.z * scale, left.w * scale),
+                                               pack<Element>(right.x * scale, right.y * scale),
+                                               pack<Element>(right.z * scale, right.w * scale)};
+            stmatrix_x4(rows.address(row + lane % 16, column + lane / 16 * 8), packed);
+        }
+        fence_shared_before_async_proxy();
+        named_barrier_synchronise(conversion_warps_own, conversion_threads);
+        if (thread == 0) {
+            tma_store_4d(&arguments.d_q, part % d_q_parts * d_q_part_columns,
+                         (conversion.first_query_tile + part / d_q_parts) * block_q,
+                         conversion.batch_head % arguments.heads,
+                         conversion.batch_head / arguments.heads, shared.converted());
+            bulk_commit();
+        }
+    }
+    if (thread == 0) {
+        bulk_wait<0>();
     }
 }
 
@@ -757,22 +862,29 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
             mbarrier_initialise(shared.d_s_full(buffer), key_warps);
             mbarrier_initialise(shared.d_s_empty(buffer), warps_per_warpgroup);
         }
+        mbarrier_initialise(shared.conversion_full(), 1);
         mbarrier_initialisation_fence();
     }
     __syncthreads();
 
-    const Tile tile(arguments, static_cast<int>(load_shared<uint32_t>(shared.ticket())));
+    const Work work(arguments, static_cast<int>(load_shared<uint32_t>(shared.ticket())));
     if (warpgroup == loader_warpgroup) {
         decrease_registers<loader_registers>();
-        if (thread_in_warpgroup == 0) {
-            load(arguments, shared, tile);
+        if (thread_in_warpgroup == 0 && work.has_tile) {
+            load(arguments, shared, work.tile);
+        } else if (thread_in_warpgroup >= warp_size && work.has_conversion) {
+            convert_d_q(arguments, shared, work.conversion, thread_in_warpgroup - warp_size);
         }
     } else if (warpgroup == query_warpgroup) {
         decrease_registers<query_registers>();
-        sum_d_q(arguments, shared, tile, thread_in_warpgroup);
+        if (work.has_tile) {
+            sum_d_q(arguments, shared, work.tile, thread_in_warpgroup);
+        }
     } else {
         increase_registers<key_registers>();
-        KeyWarpgroup(arguments, shared, warpgroup, thread_in_warpgroup).work(tile);
+        if (work.has_tile) {
+            KeyWarpgroup(arguments, shared, warpgroup, thread_in_warpgroup).work(work.tile);
+        }
     }
 }
 

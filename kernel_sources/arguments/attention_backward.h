@@ -24,9 +24,9 @@ struct Strides {
 
 /// How far the wgmma kernel has come; the delta kernel sets all to 0.
 struct WgmmaCounters {
-    unsigned* tickets;      // 1: thread blocks that have begun
-    unsigned* tiles_begun;  // (batch, heads, query tiles): 1 once the accumulator holds something
-    unsigned* tiles_done;   // (batch, heads): thread blocks whose part of dQ is complete
+    unsigned* tickets;       // 1: thread blocks that have begun
+    unsigned* tiles_stored;  // (batch, heads): query tiles of which the accumulator holds something
+    unsigned* blocks_done;   // (batch, heads): thread blocks whose part of dQ is complete
 };
 
 /// attention_backward_delta: row statistics and a zeroed dQ accumulator.
@@ -44,7 +44,7 @@ struct DeltaArguments {
     float* negated_lse_log2;  // (batch, heads, seqlen_q)
     float* negated_delta;     // (batch, heads, seqlen_q)
     WgmmaCounters counters;
-    float* d_q_accumulator;   // (batch, heads, seqlen_q, head_dim)
+    float* d_q_accumulator;  // (batch, heads, seqlen_q, head_dim)
     int heads;
     int seqlen_q;
 };
@@ -76,7 +76,7 @@ struct WgmmaArguments {
     TensorMap d_o;
     TensorMap d_k;
     TensorMap d_v;
-    TensorMap d_q;  // where conversion_lag is not 0
+    TensorMap d_q;
     const float* negated_lse_log2;
     const float* negated_delta;
     WgmmaCounters counters;
@@ -87,7 +87,8 @@ struct WgmmaArguments {
     int batch_heads;
     int seqlen_q;
     int seqlen_kv;
-    int conversion_lag;  // groups of heads between a block and those whose dQ it converts
+    int lead_groups;     // groups of heads between a head's first key tile and its others
+    int conversion_lag;  // and between these and the conversion of its dQ
 };
 
 /// attention_backward_convert: the accumulator, scaled, to dQ's own type and strides.
@@ -98,7 +99,6 @@ struct ConvertArguments {
     float softmax_scale;
     int heads;
     int seqlen_q;
-    int first_head;  // of (batch, heads): those before it have been converted
 };
 
 // The kernels of attention_reference.cu: a block owns a tile of rows, queries or keys, and walks

@@ -30,13 +30,17 @@ __device__ __forceinline__ uint32_t load_global_counter(const uint32_t* counter)
     return value;
 }
 
-/// Waits until the counter has reached `value`. Each look that comes too early is followed by a
-/// sleep of about that many nanoseconds.
+/// Waits until the counter has reached `value`, and tells what it is then. Each look that comes too
+/// early is followed by a sleep of about that many nanoseconds.
 template <int nanoseconds>
-__device__ __forceinline__ void wait_for_global_counter(const uint32_t* counter, uint32_t value) {
-    while (load_global_counter(counter) < value) {
+__device__ __forceinline__ uint32_t wait_for_global_counter(const uint32_t* counter,
+                                                            uint32_t value) {
+    uint32_t reached = load_global_counter(counter);
+    while (reached < value) {
         asm volatile("nanosleep.u32 %0;" : : "n"(nanoseconds));
+        reached = load_global_counter(counter);
     }
+    return reached;
 }
 
 }  // namespace backlight::kernel

@@ -46,10 +46,10 @@ class ReadyChain {
         const auto chain =
             attention::backward_chain(problem, config, gpu.device().properties().target);
         for (std::size_t i = 0; i < chain.size(); ++i) {
-            kernels_[i] =
-                gpu.kernel(chain[i].request.source, chain[i].request.entry,
-                           chain[i].request.specialisation, chain[i].shape.dynamic_shared_bytes);
-            shapes_[i] = chain[i].shape;
+            kernels_.push_back(gpu.kernel(chain[i].request.source, chain[i].request.entry,
+                                          chain[i].request.specialisation,
+                                          chain[i].shape.dynamic_shared_bytes));
+            shapes_.push_back(chain[i].shape);
         }
         const attention::WorkspaceLayout layout(problem, config.family);
         void* const workspace = data.workspace(workspace_bytes);
@@ -66,15 +66,16 @@ class ReadyChain {
     }
 
     void launch() const {
-        kernels_[0]->launch(shapes_[0], &delta_, stream_);
-        kernels_[1]->launch(shapes_[1], main_.data(), stream_);
-        kernels_[2]->launch(shapes_[2], &convert_, stream_);
+        const std::array<const void*, 3> arguments = {&delta_, main_.data(), &convert_};
+        for (std::size_t i = 0; i < kernels_.size(); ++i) {
+            kernels_[i]->launch(shapes_[i], arguments[i], stream_);
+        }
     }
 
   private:
     Stream stream_;
-    std::array<std::shared_ptr<const device::Kernel>, 3> kernels_;
-    std::array<device::LaunchShape, 3> shapes_;
+    std::vector<std::shared_ptr<const device::Kernel>> kernels_;
+    std::vector<device::LaunchShape> shapes_;
     kernel::DeltaArguments delta_{};
     attention::MainArguments main_;
     kernel::ConvertArguments convert_{};

@@ -65,7 +65,8 @@ class BackwardPlan {
     /// aligned. Two runs that may overlap in time need a workspace each.
     virtual std::size_t workspace_bytes() const noexcept = 0;
 
-    /// Registers, spills and shared memory of the delta, main and convert kernels, in launch order.
+    /// Registers, spills and shared memory of the delta and main kernels and, where there is one,
+    /// the convert kernel, in launch order.
     virtual const std::vector<KernelResources>& resources() const noexcept = 0;
 
     /// Enqueues the whole backward on `stream`: no allocation, no synchronisation, no lock; may be

@@ -8,9 +8,10 @@ std::vector<KernelPlan> backward_chain(const AttentionProblem& problem, const Ti
                                        const device::Target& target) {
     validate(problem);
     validate(config, problem, target);
-    return {delta_kernel(problem, config, target),
-            config.family == KernelFamily::wgmma ? wgmma_kernel(problem, config, target)
-                                                 : mma_kernel(problem, config, target),
+    if (config.family == KernelFamily::wgmma) {
+        return {delta_kernel(problem, config, target), wgmma_kernel(problem, config, target)};
+    }
+    return {delta_kernel(problem, config, target), mma_kernel(problem, config, target),
             convert_kernel(problem, config, target)};
 }
 
@@ -24,8 +25,9 @@ MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& 
         encode("v", tensors.v, problem.seqlen_kv, config.block_kv, arguments.v);
     };
     if (config.family == KernelFamily::wgmma) {
-        kernel::WgmmaArguments arguments = wgmma_arguments(problem, layout, workspace);
+        kernel::WgmmaArguments arguments = wgmma_arguments(problem, config, layout, workspace);
         encode_operands(arguments);
+        encode("d_q", tensors.d_q, problem.seqlen_q, config.block_q, arguments.d_q);
         encode("d_k", tensors.d_k, problem.seqlen_kv, wgmma_keys_per_warpgroup, arguments.d_k);
         encode("d_v", tensors.d_v, problem.seqlen_kv, wgmma_keys_per_warpgroup, arguments.d_v);
         return {arguments};

@@ -45,7 +45,7 @@ kernel::MmaArguments mma_arguments(const AttentionProblem& problem, const Backwa
 /// attention_backward_wgmma.cu. The tensor maps are left for the caller to fill.
 KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& config,
                         const device::Target& target);
-kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem,
+kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem, const TileConfig& config,
                                        const WorkspaceLayout& layout, void* workspace) noexcept;
 
 /// The arguments of the main kernel, whichever it is.
@@ -71,14 +71,14 @@ MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& 
 tensor_map::Request tile_map_request(const AttentionProblem& problem, const ConstTensorView& view,
                                      std::int64_t seqlen, int tile_rows) noexcept;
 
-/// attention_backward_convert.cu; after wgmma, attention_backward_convert_tiles.cu.
+/// attention_backward_convert.cu; the wgmma kernel needs none.
 KernelPlan convert_kernel(const AttentionProblem& problem, const TileConfig& config,
                           const device::Target& target);
 kernel::ConvertArguments convert_arguments(const AttentionProblem& problem,
                                            const BackwardTensors& tensors,
                                            const WorkspaceLayout& layout, void* workspace) noexcept;
 
-/// The whole chain in launch order, after validation: delta, main, convert.
+/// The whole chain in launch order, after validation: delta, main and, after mma, convert.
 std::vector<KernelPlan> backward_chain(const AttentionProblem& problem, const TileConfig& config,
                                        const device::Target& target);
 

@@ -18,17 +18,16 @@ ChainPlan::ChainPlan(const AttentionProblem& problem, const TileConfig& config,
       counters_(std::move(counters)) {
     const std::vector<KernelPlan> chain =
         backward_chain(problem_, config_, device_->properties().target);
-    const std::array<LoadedKernel*, 3> places = {&delta_, &main_, &convert_};
     const std::vector<KernelLoader::Loaded> loaded = loader.load(chain);
     for (std::size_t i = 0; i < chain.size(); ++i) {
-        *places[i] = {loaded[i].kernel, chain[i].shape};
+        kernels_.push_back({loaded[i].kernel, chain[i].shape});
         resources_.push_back(kernel_resources(chain[i], loaded[i].compiled));
     }
 }
 
 void ChainPlan::prepare() const {
-    for (const LoadedKernel* loaded : {&delta_, &main_, &convert_}) {
-        loaded->kernel->prepare();
+    for (const LoadedKernel& loaded : kernels_) {
+        loaded.kernel->prepare();
     }
 }
 
@@ -66,9 +65,10 @@ void ChainPlan::run(const BackwardTensors& tensors, void* workspace, std::size_t
     const kernel::ConvertArguments convert =
         convert_arguments(problem_, tensors, layout_, workspace);
 
-    delta_.kernel->launch(delta_.shape, &delta, stream);
-    main_.kernel->launch(main_.shape, main.data(), stream);
-    convert_.kernel->launch(convert_.shape, &convert, stream);
+    const std::array<const void*, 3> arguments = {&delta, main.data(), &convert};
+    for (std::size_t i = 0; i < kernels_.size(); ++i) {
+        kernels_[i].kernel->launch(kernels_[i].shape, arguments[i], stream);
+    }
 }
 
 }  // namespace backlight::attention

@@ -15,7 +15,7 @@
 
 namespace backlight::attention {
 
-/// The backward as the chain delta → main → convert.
+/// The backward as the chain delta → main, and for mma → convert.
 class ChainPlan final : public BackwardPlan {
   public:
     /// Counts that outlive neither the Runtime nor the plan alone.
@@ -51,9 +51,8 @@ class ChainPlan final : public BackwardPlan {
     WorkspaceLayout layout_;
     std::shared_ptr<device::Device> device_;
     std::shared_ptr<Counters> counters_;
-    LoadedKernel delta_;
-    LoadedKernel main_;
-    LoadedKernel convert_;
+    /// In launch order.
+    std::vector<LoadedKernel> kernels_;
     std::vector<KernelResources> resources_;
     mutable tensor_map::TensorMapCache maps_;
 };

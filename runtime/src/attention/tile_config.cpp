@@ -79,10 +79,12 @@ std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim)
     if (config.family == KernelFamily::wgmma) {
         const std::size_t d_q_parts = 2 * block_q * 64 * sizeof(float);
         const std::size_t statistics = 2 * stages * block_q * sizeof(float);  // LSE, delta
-        // K and V, and four a stage and four for the two buffers of dS.
-        const std::size_t barriers = 2 + 4 * stages + 4;
+        // dQ on its way to its own type: fp32, and 16 bits.
+        const std::size_t conversion = block_q * 64 * (sizeof(float) + element_bytes);
+        // K and V, four a stage, four for the two buffers of dS, and the conversion's.
+        const std::size_t barriers = 2 + 4 * stages + 4 + 1;
         constexpr std::size_t ticket_bytes = 8;
-        return kv_tiles + query_tiles + score_tiles + d_q_parts + statistics +
+        return kv_tiles + query_tiles + score_tiles + d_q_parts + conversion + statistics +
                barriers * barrier_bytes + ticket_bytes;
     }
     // One barrier for K and V, one for each load of Q and dO in flight.

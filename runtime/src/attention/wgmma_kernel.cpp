@@ -6,6 +6,34 @@
 
 namespace backlight::attention {
 
+namespace {
+
+/// How the grid is made of rounds: see Work in attention_backward_wgmma.cu.
+struct Rounds {
+    std::int64_t blocks;
+    std::int64_t groups;
+    std::int64_t lead_groups;
+    std::int64_t conversion_lag;
+
+    Rounds(const AttentionProblem& problem, const TileConfig& config) noexcept {
+        const auto ceiling = [](std::int64_t value, std::int64_t unit) {
+            return (value + unit - 1) / unit;
+        };
+        // One block a multiprocessor, and no Hopper card has more of them.
+        constexpr std::int64_t most_resident_blocks = 132;
+        blocks = config.heads_per_group * (problem.seqlen_kv / config.block_kv);
+        groups = ceiling(problem.batch * problem.heads, config.heads_per_group);
+        lead_groups = ceiling(most_resident_blocks, blocks);
+        conversion_lag = lead_groups + 1;
+    }
+
+    std::int64_t all_blocks() const noexcept {
+        return (groups + lead_groups + conversion_lag) * blocks;
+    }
+};
+
+}  // namespace
+
 KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& config,
                         const device::Target& target) {
     const bool constant = config.sequence_lengths == SequenceLengths::compile_time;
@@ -24,20 +52,19 @@ KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& confi
         .integer("seqlen_kv", constant ? problem.seqlen_kv : 0, "0: a kernel argument")
         .integer("shared_bytes", static_cast<std::int64_t>(shared_bytes), "as the host counts");
 
-    const std::int64_t kv_tiles = problem.seqlen_kv / config.block_kv;
     return {
         .request = {.source = "attention_backward_wgmma.cu",
                     .entry = "attention_backward_wgmma",
                     .specialisation = specialisation.text(),
                     .target = target},
-        .shape = {.blocks = static_cast<std::uint32_t>(problem.batch * problem.heads * kv_tiles),
+        .shape = {.blocks = static_cast<std::uint32_t>(Rounds(problem, config).all_blocks()),
                   .threads = static_cast<std::uint32_t>(config.warps) * 32,
                   .dynamic_shared_bytes = static_cast<std::uint32_t>(shared_bytes),
                   .may_start_early = config.programmatic_dependent_launch},
     };
 }
 
-kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem,
+kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem, const TileConfig& config,
                                        const WorkspaceLayout& layout, void* workspace) noexcept {
     kernel::WgmmaArguments arguments{};
     arguments.negated_lse_log2 = layout.negated_lse_log2(workspace);
@@ -50,6 +77,9 @@ kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem,
     arguments.batch_heads = static_cast<int>(problem.batch * problem.heads);
     arguments.seqlen_q = static_cast<int>(problem.seqlen_q);
     arguments.seqlen_kv = static_cast<int>(problem.seqlen_kv);
+    const Rounds rounds(problem, config);
+    arguments.lead_groups = static_cast<int>(rounds.lead_groups);
+    arguments.conversion_lag = static_cast<int>(rounds.conversion_lag);
     return arguments;
 }
 

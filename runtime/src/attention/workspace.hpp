@@ -12,7 +12,6 @@ namespace backlight::attention {
 /// How a backward divides its workspace.
 struct WorkspaceLayout {
     static constexpr std::size_t alignment = 256;
-    static constexpr std::size_t query_tile_rows = 64;
 
     static constexpr std::size_t aligned(std::size_t offset) noexcept {
         return (offset + alignment - 1) / alignment * alignment;
@@ -24,10 +23,9 @@ struct WorkspaceLayout {
         counters_offset = aligned(rows * sizeof(kernel::RowStatistics));
         std::size_t counters = 0;
         if (family == KernelFamily::wgmma) {
-            query_tiles = rows / query_tile_rows;
-            const std::size_t batch_heads =
+            batch_heads =
                 static_cast<std::size_t>(problem.batch) * static_cast<std::size_t>(problem.heads);
-            counters = 1 + query_tiles + batch_heads;
+            counters = 1 + 2 * batch_heads;
         }
         d_q_accumulator_offset = aligned(counters_offset + counters * sizeof(unsigned));
         bytes = d_q_accumulator_offset +
@@ -45,7 +43,8 @@ struct WorkspaceLayout {
     kernel::WgmmaCounters counters(void* workspace) const noexcept {
         auto* const first =
             reinterpret_cast<unsigned*>(static_cast<std::byte*>(workspace) + counters_offset);
-        return {.tickets = first, .tiles_begun = first + 1, .tiles_done = first + 1 + query_tiles};
+        return {
+            .tickets = first, .tiles_stored = first + 1, .blocks_done = first + 1 + batch_heads};
     }
 
     kernel::RowStatistics* row_statistics(void* workspace) const noexcept {
@@ -57,7 +56,7 @@ struct WorkspaceLayout {
     }
 
     std::size_t rows = 0;         // of all queries
-    std::size_t query_tiles = 0;  // wgmma's, of all heads
+    std::size_t batch_heads = 0;  // where there are counters
     std::size_t counters_offset = 0;
     std::size_t d_q_accumulator_offset = 0;
     std::size_t bytes = 0;
