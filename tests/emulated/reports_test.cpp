@@ -117,9 +117,6 @@ TEST_CASE("no access of the wgmma kernel to shared memory has a bank conflict") 
     for (const std::int64_t head_dim : {64, 128}) {
         counts_without_conflict(kernel_preset("wgmma"), 128, head_dim);
     }
-    TileConfig transposed = kernel_preset("wgmma");
-    transposed.d_q_transposed = true;
-    counts_without_conflict(transposed, 128, 64);
 }
 
 TEST_CASE("no access of the mma kernel to shared memory has a bank conflict") {

@@ -12,11 +12,10 @@ constexpr const char* wgmma = "attention_backward_wgmma.cu";
 
 /// One head; of several query tiles, so that stages are used again.
 ProblemRun run_of(std::int64_t seqlen_q, std::int64_t seqlen_kv, std::int64_t head_dim,
-                  bool causal = false, bool d_q_transposed = false) {
+                  bool causal = false) {
     ProblemRun run{.problem = square_problem(1, 1, seqlen_q, head_dim, causal),
                    .config = kernel_preset("wgmma")};
     run.problem.problem.seqlen_kv = seqlen_kv;
-    run.config.d_q_transposed = d_q_transposed;
     return run;
 }
 /// A block alone, with K and V in registers.
@@ -30,9 +29,6 @@ ProblemRun one_wide_block() {
 /// Two blocks, the second of which adds to the dQ of the first.
 ProblemRun two_blocks(bool causal = false) {
     return run_of(256, 256, 64, causal);
-}
-ProblemRun transposed() {
-    return run_of(256, 128, 64, false, true);
 }
 
 SourceEdit edit(std::string from, std::string to) {
@@ -54,10 +50,6 @@ TEST_CASE("wgmma: a dropped wait for a tile is found") {
         {"K and V, for registers",
          {edit("        mbarrier_wait(shared_.kv_full(), 0);\n", "")},
          one_block(),
-         in_no_order},
-        {"K, for registers of the query warpgroup",
-         {edit("    mbarrier_wait(shared.kv_full(), 0);\n", "")},
-         transposed(),
          in_no_order},
         {"the first Q",
          {edit("        mbarrier_wait(shared_.q_full(query_ring_.slot), query_ring_.parity);\n",

@@ -236,7 +236,7 @@ TEST_CASE("wgmma launches its chain with blocks of 512 threads and the shared me
     }
 }
 
-TEST_CASE("wgmma gets maps of Q, dO, K, V and of halves of tiles of dK and dV, and its counters") {
+TEST_CASE("wgmma gets maps of all but O, of halves of tiles of dK and dV, and its counters") {
     auto& driver = fresh_driver();
     Runtime runtime(fake_options());
     const auto plan = runtime.backward(whole_tiles, kernel_preset("wgmma"));
@@ -254,6 +254,7 @@ TEST_CASE("wgmma gets maps of Q, dO, K, V and of halves of tiles of dK and dV, a
         check_map(decoded(main.v), tensors.v, 256, 128);
         check_map(decoded(main.d_k), tensors.d_k, 256, 64);
         check_map(decoded(main.d_v), tensors.d_v, 256, 64);
+        check_map(decoded(main.d_q), tensors.d_q, 192, 64);
 
         const attention::WorkspaceLayout workspace(whole_tiles, KernelFamily::wgmma);
         CHECK(main.negated_lse_log2 == workspace.negated_lse_log2(test::workspace_address));
@@ -282,7 +283,7 @@ TEST_CASE("the workspace of wgmma is LSE, delta, counters and the dQ accumulator
     CHECK(layout.negated_delta(start) == layout.negated_lse_log2(start) + rows);
     CHECK(layout.counters_offset == rows * 8);
     CHECK(layout.counters_offset % attention::WorkspaceLayout::alignment == 0);
-    // A ticket counter, one a query tile and one a head: 25, which 256 bytes hold.
+    // 256 bytes hold the counters of six heads.
     CHECK(layout.d_q_accumulator_offset == rows * 8 + 256);
     CHECK(layout.bytes == rows * 8 + 256 + rows * 128 * 4);
     const auto plan = runtime.backward(whole_tiles, kernel_preset("wgmma"));

@@ -137,9 +137,9 @@ NamedConfig config_of(const json& value, const std::string& where) {
         config = kernel_preset("wgmma");
     }
     // wgmma's tiles have one size: what is left out is its preset's.
-    const auto number = [&](const char* name, int& value) {
+    const auto number = [&](const char* name, int& field) {
         if (!wgmma || fields.has(name)) {
-            value = static_cast<int>(fields.count(name, largest));
+            field = static_cast<int>(fields.count(name, largest));
         }
     };
     number("block_q", config.block_q);

@@ -95,16 +95,13 @@ void add_wgmma_tiles(const AttentionProblem& problem, const device::Target& targ
                      std::vector<TileConfig>& tiles) {
     constexpr int deepest = 4;
     TileConfig config = kernel_preset("wgmma");
-    for (const bool transposed : {false, true}) {
-        config.d_q_transposed = transposed;
-        for (config.stages = 2; config.stages <= deepest; ++config.stages) {
-            for (const int heads : {1, 2, 4, 8, 16}) {
-                config.heads_per_group = heads;
-                if (!is_legal(config, problem, target)) {
-                    break;  // The order of the heads makes nothing legal.
-                }
-                tiles.push_back(config);
+    for (config.stages = 2; config.stages <= deepest; ++config.stages) {
+        for (const int heads : {1, 2, 4, 8, 16}) {
+            config.heads_per_group = heads;
+            if (!is_legal(config, problem, target)) {
+                break;  // The order of the heads makes nothing legal.
             }
+            tiles.push_back(config);
         }
     }
 }
