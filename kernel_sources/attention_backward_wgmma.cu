@@ -85,9 +85,8 @@ static_assert(head_dim == 64 || head_dim == 128, "whole panels of 64 columns");
 // half as much shared memory, whose bandwidth is what holds this kernel back.
 constexpr bool k_resident = head_dim == 64;
 constexpr bool v_resident = head_dim == 64;
-constexpr bool k_transposed_resident = specialisation::d_q_transposed;
 // P stays in fp32 for dS where there is room; else dS is computed from P as it was rounded for dV.
-constexpr bool p_unrounded = head_dim == 64 && !k_transposed_resident;
+constexpr bool p_unrounded = head_dim == 64;
 
 constexpr int score_registers = block_q / 2;      // Sᵀ, dPᵀ: 64 × block_q a warpgroup
 constexpr int gradient_registers = head_dim / 2;  // dK, dV: 64 × head_dim a warpgroup
@@ -106,9 +105,9 @@ constexpr int d_q_parts = head_dim / d_q_part_columns;
 //     addresses, counters    the rest
 //
 // The four warpgroups share 65,536 registers, 512 for one thread of each.
-constexpr int key_registers = k_transposed_resident ? 192 : 208;
-constexpr int query_registers = k_transposed_resident ? 104 : 72;
-constexpr int loader_registers = 24;
+constexpr int key_registers = 208;
+constexpr int query_registers = 64;
+constexpr int loader_registers = 32;
 static_assert(key_warpgroups * key_registers + query_registers + loader_registers <= 512,
               "a multiprocessor has 65,536 registers");
 
@@ -119,14 +118,18 @@ using QueryTile = SwizzledTile<block_q, head_dim>;
 /// dSᵀ: a row a key.
 using ScoreTile = SwizzledTile<block_kv, block_q>;
 
+// Where there is room, the next key tile is loaded while this one is worked on.
+constexpr int kv_buffers = head_dim == 64 ? 2 : 1;
 constexpr int d_s_buffers = 2;
 constexpr int d_q_buffers = 2;
+/// Tickets that the loader may be ahead of the slowest role.
+constexpr int work_slots = 8;
 constexpr int d_q_part_bytes = block_q * d_q_part_columns * 4;
 constexpr int statistics_bytes = block_q * 4;
 
 constexpr int k_offset = 0;
-constexpr int v_offset = k_offset + KvTile::bytes;
-constexpr int q_offset = v_offset + KvTile::bytes;
+constexpr int v_offset = k_offset + kv_buffers * KvTile::bytes;
+constexpr int q_offset = v_offset + kv_buffers * KvTile::bytes;
 constexpr int d_o_offset = q_offset + stages * QueryTile::bytes;
 constexpr int d_s_offset = d_o_offset + stages * QueryTile::bytes;
 constexpr int d_q_offset = d_s_offset + d_s_buffers * ScoreTile::bytes;
@@ -136,17 +139,21 @@ constexpr int lse_offset = converted_offset + d_q_part_bytes / 2;
 constexpr int delta_offset = lse_offset + stages * statistics_bytes;
 constexpr int barrier_offset = delta_offset + stages * statistics_bytes;
 
-constexpr int barriers = 2 + 4 * stages + 2 * d_s_buffers + 1;
+constexpr int barriers = 4 * kv_buffers + 4 * stages + 2 * d_s_buffers + 2 * work_slots + 1;
 constexpr int ticket_offset = barrier_offset + 8 * barriers;
-constexpr int shared_bytes = ticket_offset + 8;
+constexpr int shared_bytes = ticket_offset + 4 * work_slots;
 static_assert(shared_bytes == specialisation::shared_bytes, "host and kernel count alike");
 
 /// Where things lie.
 struct SharedMemory {
     uint32_t base;
 
-    __device__ __forceinline__ uint32_t k() const { return base + k_offset; }
-    __device__ __forceinline__ uint32_t v() const { return base + v_offset; }
+    __device__ __forceinline__ uint32_t k(int buffer) const {
+        return base + k_offset + buffer * KvTile::bytes;
+    }
+    __device__ __forceinline__ uint32_t v(int buffer) const {
+        return base + v_offset + buffer * KvTile::bytes;
+    }
     __device__ __forceinline__ uint32_t q(int stage) const {
         return base + q_offset + stage * QueryTile::bytes;
     }
@@ -168,13 +175,23 @@ struct SharedMemory {
     __device__ __forceinline__ uint32_t delta(int stage) const {
         return base + delta_offset + stage * statistics_bytes;
     }
+    __device__ __forceinline__ uint32_t ticket(int slot) const {
+        return base + ticket_offset + 4 * slot;
+    }
 
-    __device__ __forceinline__ uint32_t ticket() const { return base + ticket_offset; }
-
-    __device__ __forceinline__ uint32_t kv_full() const { return base + barrier_offset; }
-    __device__ __forceinline__ uint32_t kv_empty() const { return kv_full() + 8; }
+    // Barriers, in the order in which they lie.
+    __device__ __forceinline__ uint32_t k_full(int buffer) const { return barrier(buffer); }
+    __device__ __forceinline__ uint32_t k_empty(int buffer) const {
+        return barrier(kv_buffers + buffer);
+    }
+    __device__ __forceinline__ uint32_t v_full(int buffer) const {
+        return barrier(2 * kv_buffers + buffer);
+    }
+    __device__ __forceinline__ uint32_t v_empty(int buffer) const {
+        return barrier(3 * kv_buffers + buffer);
+    }
     __device__ __forceinline__ uint32_t q_full(int stage) const {
-        return kv_full() + 16 + 8 * stage;
+        return barrier(4 * kv_buffers + stage);
     }
     __device__ __forceinline__ uint32_t q_empty(int stage) const { return q_full(stages + stage); }
     __device__ __forceinline__ uint32_t d_o_full(int stage) const {
@@ -189,8 +206,19 @@ struct SharedMemory {
     __device__ __forceinline__ uint32_t d_s_empty(int buffer) const {
         return d_s_full(d_s_buffers + buffer);
     }
+    __device__ __forceinline__ uint32_t work_full(int slot) const {
+        return d_s_full(2 * d_s_buffers + slot);
+    }
+    __device__ __forceinline__ uint32_t work_empty(int slot) const {
+        return work_full(work_slots + slot);
+    }
     __device__ __forceinline__ uint32_t conversion_full() const {
-        return d_s_full(2 * d_s_buffers);
+        return work_full(2 * work_slots);
+    }
+
+  private:
+    __device__ __forceinline__ uint32_t barrier(int number) const {
+        return base + barrier_offset + 8 * number;
     }
 };
 
@@ -297,30 +325,107 @@ __device__ __forceinline__ void load_tile(uint32_t destination, const TensorMap&
     }
 }
 
-__device__ __forceinline__ void load(const WgmmaArguments& arguments, SharedMemory shared,
-                                     const Tile& tile) {
-    mbarrier_arrive_expect_bytes(shared.kv_full(), 2 * KvTile::bytes);
-    load_tile<KvTile>(shared.k(), arguments.k, tile.kv_start, tile, shared.kv_full());
-    load_tile<KvTile>(shared.v(), arguments.v, tile.kv_start, tile, shared.kv_full());
-    const int64_t head_row = static_cast<int64_t>(tile.batch_head) * tile.query_tiles * block_q;
-    RingPosition<stages> ring;
-    for (int query_tile = tile.query_tiles - 1; query_tile >= tile.first_query_tile; --query_tile) {
-        const int query_start = query_tile * block_q;
-        const int stage = ring.slot;
-        mbarrier_wait(shared.q_empty(stage), ring.parity ^ 1);
-        mbarrier_arrive_expect_bytes(shared.q_full(stage), QueryTile::bytes + statistics_bytes);
-        load_tile<QueryTile>(shared.q(stage), arguments.q, query_start, tile, shared.q_full(stage));
-        bulk_load(shared.lse(stage), arguments.negated_lse_log2 + head_row + query_start,
-                  statistics_bytes, shared.q_full(stage));
-        mbarrier_wait(shared.d_o_empty(stage), ring.parity ^ 1);
-        mbarrier_arrive_expect_bytes(shared.d_o_full(stage), QueryTile::bytes + statistics_bytes);
-        load_tile<QueryTile>(shared.d_o(stage), arguments.d_o, query_start, tile,
-                             shared.d_o_full(stage));
-        bulk_load(shared.delta(stage), arguments.negated_delta + head_row + query_start,
-                  statistics_bytes, shared.d_o_full(stage));
-        ring.advance();
+/// One thread: takes tickets, tells the others of them, and brings what they need.
+class Loader {
+  public:
+    __device__ __forceinline__ Loader(const WgmmaArguments& arguments, SharedMemory shared)
+        : arguments_(arguments), shared_(shared) {}
+
+    __device__ __forceinline__ void work() {
+        // The counters, LSE and delta come from the delta kernel.
+        wait_for_previous_kernel();
+        const auto all = static_cast<uint32_t>(arguments_.tickets);
+        uint32_t ticket = take_ticket(arguments_.counters.tickets);
+        while (true) {
+            mbarrier_wait(shared_.work_empty(work_ring_.slot), work_ring_.parity ^ 1);
+            store_shared(shared_.ticket(work_ring_.slot), ticket);
+            mbarrier_arrive(shared_.work_full(work_ring_.slot));
+            work_ring_.advance();
+            if (ticket >= all) {
+                return;
+            }
+            // Asked for before the loads, so that it arrives during them.
+            const uint32_t next = take_ticket(arguments_.counters.tickets);
+            const Work work(arguments_, static_cast<int>(ticket));
+            if (work.has_tile) {
+                load(work.tile);
+            }
+            ticket = next;
+        }
     }
-}
+
+  private:
+    __device__ __forceinline__ void load(const Tile& tile) {
+        const int buffer = kv_ring_.slot;
+        const int kv_parity = kv_ring_.parity;
+        kv_ring_.advance();
+        mbarrier_wait(shared_.k_empty(buffer), kv_parity ^ 1);
+        mbarrier_arrive_expect_bytes(shared_.k_full(buffer), KvTile::bytes);
+        load_tile<KvTile>(shared_.k(buffer), arguments_.k, tile.kv_start, tile,
+                          shared_.k_full(buffer));
+        const int64_t head_row = static_cast<int64_t>(tile.batch_head) * tile.query_tiles * block_q;
+        bool v_loaded = false;
+        for (int query_tile = tile.query_tiles - 1; query_tile >= tile.first_query_tile;
+             --query_tile) {
+            const int query_start = query_tile * block_q;
+            const int stage = query_ring_.slot;
+            const int parity = query_ring_.parity;
+            query_ring_.advance();
+            mbarrier_wait(shared_.q_empty(stage), parity ^ 1);
+            mbarrier_arrive_expect_bytes(shared_.q_full(stage),
+                                         QueryTile::bytes + statistics_bytes);
+            load_tile<QueryTile>(shared_.q(stage), arguments_.q, query_start, tile,
+                                 shared_.q_full(stage));
+            bulk_load(shared_.lse(stage), arguments_.negated_lse_log2 + head_row + query_start,
+                      statistics_bytes, shared_.q_full(stage));
+            if (!v_loaded) {
+                v_loaded = true;
+                mbarrier_wait(shared_.v_empty(buffer), kv_parity ^ 1);
+                mbarrier_arrive_expect_bytes(shared_.v_full(buffer), KvTile::bytes);
+                load_tile<KvTile>(shared_.v(buffer), arguments_.v, tile.kv_start, tile,
+                                  shared_.v_full(buffer));
+            }
+            mbarrier_wait(shared_.d_o_empty(stage), parity ^ 1);
+            mbarrier_arrive_expect_bytes(shared_.d_o_full(stage),
+                                         QueryTile::bytes + statistics_bytes);
+            load_tile<QueryTile>(shared_.d_o(stage), arguments_.d_o, query_start, tile,
+                                 shared_.d_o_full(stage));
+            bulk_load(shared_.delta(stage), arguments_.negated_delta + head_row + query_start,
+                      statistics_bytes, shared_.d_o_full(stage));
+        }
+    }
+
+    const WgmmaArguments& arguments_;
+    SharedMemory shared_;
+    RingPosition<work_slots> work_ring_;
+    RingPosition<kv_buffers> kv_ring_;
+    RingPosition<stages> query_ring_;
+};
+
+/// The tickets that the loader has taken, as a warp of another role sees them.
+class Tickets {
+  public:
+    __device__ __forceinline__ Tickets(const WgmmaArguments& arguments, SharedMemory shared)
+        : shared_(shared), all_(static_cast<uint32_t>(arguments.tickets)) {}
+
+    /// The next one; false once there is none left.
+    __device__ __forceinline__ bool next(int lane, int& ticket) {
+        mbarrier_wait(shared_.work_full(ring_.slot), ring_.parity);
+        const auto taken = load_shared<uint32_t>(shared_.ticket(ring_.slot));
+        __syncwarp();
+        if (lane == 0) {
+            mbarrier_arrive(shared_.work_empty(ring_.slot));
+        }
+        ring_.advance();
+        ticket = static_cast<int>(taken);
+        return taken < all_;
+    }
+
+  private:
+    SharedMemory shared_;
+    uint32_t all_;
+    RingPosition<work_slots> ring_;
+};
 
 // --- The key warpgroups -------------------------------------------------------------------------
 
@@ -370,18 +475,29 @@ class KeyWarpgroup {
           warp_(__shfl_sync(0xffffffffu, thread / warp_size, 0)),
           lane_(thread % warp_size) {}
 
-    __device__ __forceinline__ void work(const Tile& tile) {
+    __device__ __forceinline__ void work() {
+        Tickets tickets(arguments_, shared_);
+        for (int ticket = 0; tickets.next(lane_, ticket);) {
+            const Work work(arguments_, ticket);
+            if (work.has_tile) {
+                work_on(work.tile);
+            }
+        }
+        if (warp_ == 0 && lane_ == 0) {
+            bulk_wait<0>();
+        }
+    }
+
+  private:
+    __device__ __forceinline__ void work_on(const Tile& tile) {
 #pragma unroll
         for (int i = 0; i < gradient_registers; ++i) {
             state_.d_k[i] = 0;
             state_.d_v[i] = 0;
         }
-        mbarrier_wait(shared_.kv_full(), 0);
+        mbarrier_wait(shared_.k_full(kv_ring_.slot), kv_ring_.parity);
         if constexpr (k_resident) {
-            load_operand(state_.k, shared_.k());
-        }
-        if constexpr (v_resident) {
-            load_operand(state_.v, shared_.v());
+            load_operand(state_.k, shared_.k(kv_ring_.slot));
         }
         mbarrier_wait(shared_.q_full(query_ring_.slot), query_ring_.parity);
         begin_scores();
@@ -390,14 +506,18 @@ class KeyWarpgroup {
         wgmma_wait<0>();
         int query_tile = tile.query_tiles - 1;
         exponentiate(tile, query_tile, lse);
+        mbarrier_wait(shared_.v_full(kv_ring_.slot), kv_ring_.parity);
+        if constexpr (v_resident) {
+            load_operand(state_.v, shared_.v(kv_ring_.slot));
+        }
         for (; query_tile > tile.first_query_tile; --query_tile) {
             step<false>(tile, query_tile);
         }
         step<true>(tile, query_tile);
         store_gradients(tile);
+        kv_ring_.advance();
     }
 
-  private:
     /// The warp's 16 rows of K or V.
     template <int slices>
     __device__ __forceinline__ void load_operand(OperandRegister (&operand)[slices][4],
@@ -454,7 +574,8 @@ class KeyWarpgroup {
 
     /// Sᵀ of the query tile in the ring's current stage.
     __device__ __forceinline__ void begin_scores() {
-        multiply_by_queries(state_.scores[0], state_.k, shared_.k(), shared_.q(query_ring_.slot));
+        multiply_by_queries(state_.scores[0], state_.k, shared_.k(kv_ring_.slot),
+                            shared_.q(query_ring_.slot));
     }
 
     /// P = exp2(scale · log2(e) · S − LSE · log2(e)), kept as operands. Sᵀ is complete.
@@ -523,7 +644,7 @@ class KeyWarpgroup {
         const int stage = query_ring_.slot;
         const int parity = query_ring_.parity;
         mbarrier_wait(shared_.d_o_full(stage), parity);
-        multiply_by_queries(state_.d_p(), state_.v, shared_.v(), shared_.d_o(stage));
+        multiply_by_queries(state_.d_p(), state_.v, shared_.v(kv_ring_.slot), shared_.d_o(stage));
         multiply_by_operands(state_.d_v, shared_.d_o(stage));
         TileStatistics delta;
         delta.load(shared_.delta(stage), lane_);
@@ -574,25 +695,37 @@ class KeyWarpgroup {
         }
     }
 
-    /// dK and dV leave over K and V, which nobody reads any more.
+    /// dK and dV leave over K and V. Of V a warpgroup reads only the rows that it writes; K is also
+    /// the query warpgroup's.
     __device__ __forceinline__ void store_gradients(const Tile& tile) {
+        const int buffer = kv_ring_.slot;
+        store_gradient(state_.d_v, 1.0F, shared_.v(buffer), arguments_.d_v, tile);
         named_barrier_synchronise(keys_read, (key_warpgroups + 1) * warpgroup_size);
-        const int row = warpgroup_ * keys_per_warpgroup + warp_ * 16 + lane_ % 16;
-        const uint32_t k_address = KvTile{shared_.k()}.address(row, lane_ / 16 * 8);
-        const uint32_t v_address = k_address + (v_offset - k_offset);
-        const float scale = arguments_.softmax_scale;
+        store_gradient(state_.d_k, arguments_.softmax_scale, shared_.k(buffer), arguments_.d_k,
+                       tile);
+        if (warp_ == 0 && lane_ == 0) {
+            bulk_wait_read<1>();
+            mbarrier_arrive(shared_.v_empty(buffer));
+            bulk_wait_read<0>();
+            mbarrier_arrive(shared_.k_empty(buffer));
+        }
+    }
+
+    __device__ __forceinline__ void store_gradient(
+        const AccumulatorRegister (&gradient)[gradient_registers], float scale, uint32_t staged,
+        const TensorMap& map, const Tile& tile) {
+        const int first_key = warpgroup_ * keys_per_warpgroup;
+        const uint32_t address =
+            KvTile{staged}.address(first_key + warp_ * 16 + lane_ % 16, lane_ / 16 * 8);
 #pragma unroll
         for (int slice = 0; slice < depth_slices; ++slice) {
-            OperandRegister d_k[4];
-            OperandRegister d_v[4];
+            OperandRegister rounded[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const int j = 8 * slice + 2 * i;
-                d_k[i] = pack<Element>(state_.d_k[j] * scale, state_.d_k[j + 1] * scale);
-                d_v[i] = pack<Element>(state_.d_v[j], state_.d_v[j + 1]);
+                rounded[i] = pack<Element>(gradient[j] * scale, gradient[j + 1] * scale);
             }
-            stmatrix_x4(KvTile::moved(k_address, 0, slice * 16), d_k);
-            stmatrix_x4(KvTile::moved(v_address, 0, slice * 16), d_v);
+            stmatrix_x4(KvTile::moved(address, 0, slice * 16), rounded);
         }
         fence_shared_before_async_proxy();
         // A constant each, so that ptxas reserves no more barriers than there are.
@@ -602,19 +735,13 @@ class KeyWarpgroup {
             named_barrier_synchronise(key_warpgroup_1, warpgroup_size);
         }
         if (warp_ == 0 && lane_ == 0) {
-            const int first_key = warpgroup_ * keys_per_warpgroup;
 #pragma unroll
             for (int panel = 0; panel < KvTile::panels; ++panel) {
-                const uint32_t offset = panel * KvTile::panel_bytes + first_key * KvTile::row_bytes;
-                tma_store_4d(&arguments_.d_k, panel * KvTile::panel_columns,
-                             tile.kv_start + first_key, tile.head, tile.batch,
-                             shared_.k() + offset);
-                tma_store_4d(&arguments_.d_v, panel * KvTile::panel_columns,
-                             tile.kv_start + first_key, tile.head, tile.batch,
-                             shared_.v() + offset);
+                tma_store_4d(&map, panel * KvTile::panel_columns, tile.kv_start + first_key,
+                             tile.head, tile.batch,
+                             staged + panel * KvTile::panel_bytes + first_key * KvTile::row_bytes);
             }
             bulk_commit();
-            bulk_wait<0>();
         }
     }
 
@@ -623,6 +750,7 @@ class KeyWarpgroup {
     int warpgroup_;
     int warp_;
     int lane_;
+    RingPosition<kv_buffers> kv_ring_;
     RingPosition<stages> query_ring_;
     RingPosition<d_s_buffers> d_s_ring_;
     KeyState state_;
@@ -687,85 +815,99 @@ class DqSum {
     bool stores_;
 };
 
-/// dQ of the block's keys, part by part, added to the accumulator: a part is 64 queries by 64
-/// columns, in the order in which the threads hold it (see the convert kernel). At head_dim 64 dQᵀ
-/// is computed, for which Kᵀ stays in registers.
-__device__ __forceinline__ void sum_d_q(const WgmmaArguments& arguments, SharedMemory shared,
-                                        const Tile& tile, int thread) {
-    const int lane = thread % warp_size;
-    OperandRegister k_transposed[k_transposed_resident ? key_slices : 1][4];
-    mbarrier_wait(shared.kv_full(), 0);
-    if constexpr (k_transposed_resident) {
-        const int warp = thread / warp_size;
-        const uint32_t address =
-            KvTile{shared.k()}.address(lane % 8 + lane / 16 * 8, warp * 16 + lane / 8 % 2 * 8);
+/// dQ of the block's keys, part by part: a part is 64 queries by 64 columns, in the order in which
+/// the threads hold it (see convert_d_q).
+class QueryWarpgroup {
+  public:
+    __device__ __forceinline__ QueryWarpgroup(const WgmmaArguments& arguments, SharedMemory shared,
+                                              int thread)
+        : arguments_(arguments), shared_(shared), thread_(thread), lane_(thread % warp_size) {}
+
+    __device__ __forceinline__ void work() {
+        Tickets tickets(arguments_, shared_);
+        for (int ticket = 0; tickets.next(lane_, ticket);) {
+            const Work work(arguments_, ticket);
+            if (work.has_tile) {
+                work_on(work.tile);
+            }
+        }
+    }
+
+  private:
+    __device__ __forceinline__ void work_on(const Tile& tile) {
+        const int kv_buffer = kv_ring_.slot;
+        mbarrier_wait(shared_.k_full(kv_buffer), kv_ring_.parity);
+        kv_ring_.advance();
+        DqSum sum(arguments_, tile);
+        for (int query_tile = tile.query_tiles - 1; query_tile >= tile.first_query_tile;
+             --query_tile) {
+            mbarrier_wait(shared_.d_s_full(d_s_ring_.slot), d_s_ring_.parity);
+#pragma unroll
+            for (int part = 0; part < d_q_parts; ++part) {
+                AccumulatorRegister d_q[d_q_part_columns / 2];
+                multiply(d_q, shared_.d_s(d_s_ring_.slot),
+                         shared_.k(kv_buffer) + part * KvTile::panel_bytes);
+                // The buffer's last way out has begun two parts ago.
+                if (thread_ == 0) {
+                    bulk_wait_read<d_q_buffers - 1>();
+                }
+                wgmma_wait<0>();
+                wgmma_settle(d_q);
+                if (part == d_q_parts - 1) {
+                    __syncwarp();
+                    if (lane_ == 0) {
+                        mbarrier_arrive(shared_.d_s_empty(d_s_ring_.slot));
+                    }
+                }
+                named_barrier_synchronise(query_warpgroup_own, warpgroup_size);
+                const uint32_t staged = shared_.d_q(d_q_buffer_);
+#pragma unroll
+                for (int i = 0; i < d_q_part_columns / 2; i += 4) {
+                    store_shared(staged + i / 4 * (warpgroup_size * 16) + thread_ * 16,
+                                 float4{d_q[i], d_q[i + 1], d_q[i + 2], d_q[i + 3]});
+                }
+                fence_shared_before_async_proxy();
+                named_barrier_synchronise(query_warpgroup_own, warpgroup_size);
+                if (thread_ == 0) {
+                    sum.add(query_tile, part, staged);
+                }
+                d_q_buffer_ ^= 1;
+            }
+            d_s_ring_.advance();
+        }
+        named_barrier_arrive(keys_read, (key_warpgroups + 1) * warpgroup_size);
+        if (thread_ == 0) {
+            sum.finish();
+        }
+    }
+
+    /// d_q = dS · K, of the 64 columns of K that lie in the panel.
+    __device__ __forceinline__ static void multiply(
+        AccumulatorRegister (&d_q)[d_q_part_columns / 2], uint32_t d_s_tile, uint32_t k_panel) {
+        constexpr MatrixLayout d_s_layout =
+            mn_major_layout(MatrixSwizzle::bytes_128, ScoreTile::panel_bytes);
+        constexpr MatrixLayout k_layout =
+            mn_major_layout(MatrixSwizzle::bytes_128, KvTile::panel_bytes);
+        constexpr int step_bytes = mn_major_step(MatrixSwizzle::bytes_128);
+        const MatrixDescriptor d_s(d_s_tile, d_s_layout);
+        const MatrixDescriptor k(k_panel, k_layout);
+        wgmma_fence();
 #pragma unroll
         for (int slice = 0; slice < key_slices; ++slice) {
-            ldmatrix_x4_transposed(k_transposed[slice], KvTile::moved(address, slice * 16, 0));
+            wgmma_m64k16<Element, d_q_part_columns, Major::mn, Major::mn>(
+                d_q, d_s.advanced(slice * step_bytes), k.advanced(slice * step_bytes), slice > 0);
         }
+        wgmma_commit();
     }
-    DqSum sum(arguments, tile);
 
-    constexpr MatrixLayout d_s_layout =
-        mn_major_layout(MatrixSwizzle::bytes_128, ScoreTile::panel_bytes);
-    constexpr MatrixLayout k_layout =
-        mn_major_layout(MatrixSwizzle::bytes_128, KvTile::panel_bytes);
-    constexpr int step_bytes = mn_major_step(MatrixSwizzle::bytes_128);
-    RingPosition<d_s_buffers> d_s_ring;
-    int buffer = 0;
-    for (int query_tile = tile.query_tiles - 1; query_tile >= tile.first_query_tile; --query_tile) {
-        const MatrixDescriptor d_s(shared.d_s(d_s_ring.slot), d_s_layout);
-        mbarrier_wait(shared.d_s_full(d_s_ring.slot), d_s_ring.parity);
-#pragma unroll
-        for (int part = 0; part < d_q_parts; ++part) {
-            AccumulatorRegister d_q[d_q_part_columns / 2];
-            const MatrixDescriptor k(shared.k() + part * KvTile::panel_bytes, k_layout);
-            wgmma_fence();
-#pragma unroll
-            for (int slice = 0; slice < key_slices; ++slice) {
-                if constexpr (k_transposed_resident) {
-                    wgmma_m64k16<Element, block_q, Major::mn>(
-                        d_q, k_transposed[slice], d_s.advanced(slice * step_bytes), slice > 0);
-                } else {
-                    wgmma_m64k16<Element, d_q_part_columns, Major::mn, Major::mn>(
-                        d_q, d_s.advanced(slice * step_bytes), k.advanced(slice * step_bytes),
-                        slice > 0);
-                }
-            }
-            wgmma_commit();
-            // The buffer's last way out has begun two parts ago.
-            if (thread == 0) {
-                bulk_wait_read<d_q_buffers - 1>();
-            }
-            wgmma_wait<0>();
-            wgmma_settle(d_q);
-            if (part == d_q_parts - 1) {
-                __syncwarp();
-                if (lane == 0) {
-                    mbarrier_arrive(shared.d_s_empty(d_s_ring.slot));
-                }
-            }
-            named_barrier_synchronise(query_warpgroup_own, warpgroup_size);
-            const uint32_t staged = shared.d_q(buffer);
-#pragma unroll
-            for (int i = 0; i < d_q_part_columns / 2; i += 4) {
-                store_shared(staged + i / 4 * (warpgroup_size * 16) + thread * 16,
-                             float4{d_q[i], d_q[i + 1], d_q[i + 2], d_q[i + 3]});
-            }
-            fence_shared_before_async_proxy();
-            named_barrier_synchronise(query_warpgroup_own, warpgroup_size);
-            if (thread == 0) {
-                sum.add(query_tile, part, staged);
-            }
-            buffer ^= 1;
-        }
-        d_s_ring.advance();
-    }
-    named_barrier_arrive(keys_read, (key_warpgroups + 1) * warpgroup_size);
-    if (thread == 0) {
-        sum.finish();
-    }
-}
+    const WgmmaArguments& arguments_;
+    SharedMemory shared_;
+    int thread_;
+    int lane_;
+    RingPosition<kv_buffers> kv_ring_;
+    RingPosition<d_s_buffers> d_s_ring_;
+    int d_q_buffer_ = 0;
+};
 
 // --- Conversion of dQ ---------------------------------------------------------------------------
 
@@ -773,7 +915,7 @@ __device__ __forceinline__ void sum_d_q(const WgmmaArguments& arguments, SharedM
 /// have all been worked on. Three warps that have nothing else to do, a part at a time: in as it
 /// lies, out as rows.
 __device__ __forceinline__ void convert_d_q(const WgmmaArguments& arguments, SharedMemory shared,
-                                            const Conversion& conversion, int thread) {
+                                            const Conversion& conversion, int thread, int& parity) {
     using Rows = SwizzledTile<block_q, d_q_part_columns>;
     const int warp = thread / warp_size;
     const int lane = thread % warp_size;
@@ -801,7 +943,8 @@ __device__ __forceinline__ void convert_d_q(const WgmmaArguments& arguments, Sha
             bulk_wait_read<0>();
         }
         named_barrier_synchronise(conversion_warps_own, conversion_threads);
-        mbarrier_wait(shared.conversion_full(), part & 1);
+        mbarrier_wait(shared.conversion_full(), parity);
+        parity ^= 1;
         // A fragment: 16 rows, those of one warp of the query warpgroup, by 16 columns.
         constexpr int fragments = block_q / 16 * (d_q_part_columns / 16);
 #pragma unroll 1
@@ -830,6 +973,18 @@ __device__ __forceinline__ void convert_d_q(const WgmmaArguments& arguments, Sha
             bulk_commit();
         }
     }
+}
+
+__device__ __forceinline__ void convert_all(const WgmmaArguments& arguments, SharedMemory shared,
+                                            int thread) {
+    Tickets tickets(arguments, shared);
+    int parity = 0;
+    for (int ticket = 0; tickets.next(thread % warp_size, ticket);) {
+        const Work work(arguments, ticket);
+        if (work.has_conversion) {
+            convert_d_q(arguments, shared, work.conversion, thread, parity);
+        }
+    }
     if (thread == 0) {
         bulk_wait<0>();
     }
@@ -847,11 +1002,12 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
     const int thread_in_warpgroup = thread % warpgroup_size;
 
     if (thread == 0) {
-        // The counters, LSE and delta come from the delta kernel.
-        wait_for_previous_kernel();
-        store_shared(shared.ticket(), take_ticket(arguments.counters.tickets));
-        mbarrier_initialise(shared.kv_full(), 1);
-        mbarrier_initialise(shared.kv_empty(), 1);
+        for (int buffer = 0; buffer < kv_buffers; ++buffer) {
+            mbarrier_initialise(shared.k_full(buffer), 1);
+            mbarrier_initialise(shared.k_empty(buffer), key_warpgroups);
+            mbarrier_initialise(shared.v_full(buffer), 1);
+            mbarrier_initialise(shared.v_empty(buffer), key_warpgroups);
+        }
         for (int stage = 0; stage < stages; ++stage) {
             mbarrier_initialise(shared.q_full(stage), 1);
             mbarrier_initialise(shared.q_empty(stage), key_warps);
@@ -862,29 +1018,28 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
             mbarrier_initialise(shared.d_s_full(buffer), key_warps);
             mbarrier_initialise(shared.d_s_empty(buffer), warps_per_warpgroup);
         }
+        for (int slot = 0; slot < work_slots; ++slot) {
+            mbarrier_initialise(shared.work_full(slot), 1);
+            mbarrier_initialise(shared.work_empty(slot), threads / warp_size - 1);
+        }
         mbarrier_initialise(shared.conversion_full(), 1);
         mbarrier_initialisation_fence();
     }
     __syncthreads();
 
-    const Work work(arguments, static_cast<int>(load_shared<uint32_t>(shared.ticket())));
     if (warpgroup == loader_warpgroup) {
         decrease_registers<loader_registers>();
-        if (thread_in_warpgroup == 0 && work.has_tile) {
-            load(arguments, shared, work.tile);
-        } else if (thread_in_warpgroup >= warp_size && work.has_conversion) {
-            convert_d_q(arguments, shared, work.conversion, thread_in_warpgroup - warp_size);
+        if (thread_in_warpgroup == 0) {
+            Loader(arguments, shared).work();
+        } else if (thread_in_warpgroup >= warp_size) {
+            convert_all(arguments, shared, thread_in_warpgroup - warp_size);
         }
     } else if (warpgroup == query_warpgroup) {
         decrease_registers<query_registers>();
-        if (work.has_tile) {
-            sum_d_q(arguments, shared, work.tile, thread_in_warpgroup);
-        }
+        QueryWarpgroup(arguments, shared, thread_in_warpgroup).work();
     } else {
         increase_registers<key_registers>();
-        if (work.has_tile) {
-            KeyWarpgroup(arguments, shared, warpgroup, thread_in_warpgroup).work(work.tile);
-        }
+        KeyWarpgroup(arguments, shared, warpgroup, thread_in_warpgroup).work();
     }
 }
 

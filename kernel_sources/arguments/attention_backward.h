@@ -87,6 +87,7 @@ struct WgmmaArguments {
     int batch_heads;
     int seqlen_q;
     int seqlen_kv;
+    int tickets;         // in all
     int lead_groups;     // groups of heads between a head's first key tile and its others
     int conversion_lag;  // and between these and the conversion of its dQ
 };

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <numbers>
 
@@ -10,7 +11,10 @@ namespace {
 
 /// How the grid is made of rounds: see Work in attention_backward_wgmma.cu.
 struct Rounds {
-    std::int64_t blocks;
+    /// One block a multiprocessor, and no Hopper card has more of them.
+    static constexpr std::int64_t most_resident_blocks = 132;
+
+    std::int64_t tickets_a_round;
     std::int64_t groups;
     std::int64_t lead_groups;
     std::int64_t conversion_lag;
@@ -19,17 +23,17 @@ struct Rounds {
         const auto ceiling = [](std::int64_t value, std::int64_t unit) {
             return (value + unit - 1) / unit;
         };
-        // One block a multiprocessor, and no Hopper card has more of them.
-        constexpr std::int64_t most_resident_blocks = 132;
-        blocks = config.heads_per_group * (problem.seqlen_kv / config.block_kv);
+        tickets_a_round = config.heads_per_group * (problem.seqlen_kv / config.block_kv);
         groups = ceiling(problem.batch * problem.heads, config.heads_per_group);
-        lead_groups = ceiling(most_resident_blocks, blocks);
+        lead_groups = std::min(ceiling(most_resident_blocks, tickets_a_round), groups);
         conversion_lag = lead_groups + 1;
     }
 
-    std::int64_t all_blocks() const noexcept {
-        return (groups + lead_groups + conversion_lag) * blocks;
+    std::int64_t tickets() const noexcept {
+        return (groups + lead_groups + conversion_lag) * tickets_a_round;
     }
+    /// Blocks take tickets until there are none left.
+    std::int64_t blocks() const noexcept { return std::min(most_resident_blocks, tickets()); }
 };
 
 }  // namespace
@@ -47,7 +51,6 @@ KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& confi
         .integer("block_kv", config.block_kv, "key rows a thread block")
         .integer("stages", config.stages, "buffers for the Q and dO tiles")
         .integer("heads_per_group", config.heads_per_group, "heads that run at the same time")
-        .boolean("d_q_transposed", config.d_q_transposed)
         .integer("seqlen_q", constant ? problem.seqlen_q : 0, "0: a kernel argument")
         .integer("seqlen_kv", constant ? problem.seqlen_kv : 0, "0: a kernel argument")
         .integer("shared_bytes", static_cast<std::int64_t>(shared_bytes), "as the host counts");
@@ -57,7 +60,7 @@ KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& confi
                     .entry = "attention_backward_wgmma",
                     .specialisation = specialisation.text(),
                     .target = target},
-        .shape = {.blocks = static_cast<std::uint32_t>(Rounds(problem, config).all_blocks()),
+        .shape = {.blocks = static_cast<std::uint32_t>(Rounds(problem, config).blocks()),
                   .threads = static_cast<std::uint32_t>(config.warps) * 32,
                   .dynamic_shared_bytes = static_cast<std::uint32_t>(shared_bytes),
                   .may_start_early = config.programmatic_dependent_launch},
@@ -78,6 +81,7 @@ kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem, const Ti
     arguments.seqlen_q = static_cast<int>(problem.seqlen_q);
     arguments.seqlen_kv = static_cast<int>(problem.seqlen_kv);
     const Rounds rounds(problem, config);
+    arguments.tickets = static_cast<int>(rounds.tickets());
     arguments.lead_groups = static_cast<int>(rounds.lead_groups);
     arguments.conversion_lag = static_cast<int>(rounds.conversion_lag);
     return arguments;
