@@ -57,15 +57,19 @@ TEST_CASE("shared memory is K, V, a Q and dO tile a stage, P, dS and the barrier
           2 * 64 * 64 * 2);
 }
 
-TEST_CASE("shared memory of wgmma is K, V, Q, dO, dS, dQ, the statistics and the barriers") {
+TEST_CASE("shared memory of wgmma is K, V, Q, dO, dS, dQ, statistics, tickets and the barriers") {
     TileConfig config = kernel_preset("wgmma");
     config.stages = 2;
-    // K and V; two stages of Q and dO; two buffers of dS; two of a part of dQ in fp32, and one on
-    // its way from fp32 to its own type; LSE and delta a stage; barriers of K and V, of each stage,
-    // of dS and of that way; the ticket.
-    CHECK(shared_memory_bytes(config, 128) ==
-          2 * 128 * 128 * 2 + 2 * 2 * 64 * 128 * 2 + 2 * 64 * 128 * 2 + 2 * 64 * 64 * 4 +
-              64 * 64 * (4 + 2) + 2 * 2 * 64 * 4 + (2 + 2 * 4 + 4 + 1) * 8 + 8);
+    // Two stages of Q and dO with LSE and delta; two buffers of dS; two of a part of dQ in fp32,
+    // and one on its way from fp32 to its own type; eight tickets; two barriers a stage of Q and of
+    // dO, a buffer of dS and a ticket, and one of that way.
+    const auto all_but_kv = [](std::size_t head_dim) {
+        return 2 * (2 * 64 * head_dim * 2 + 2 * 64 * 4) + 2 * 64 * 128 * 2 + 2 * 64 * 64 * 4 +
+               64 * 64 * (4 + 2) + 8 * 4 + (2 * 4 + 2 * 2 + 8 * 2 + 1) * 8;
+    };
+    // K and V with two barriers each, at head_dim 64 twice.
+    CHECK(shared_memory_bytes(config, 128) == all_but_kv(128) + 2 * (128 * 128 * 2 + 2 * 8));
+    CHECK(shared_memory_bytes(config, 64) == all_but_kv(64) + 2 * 2 * (128 * 64 * 2 + 2 * 8));
     TileConfig deeper = config;
     deeper.stages = 3;
     for (const std::int64_t head_dim : {64, 128}) {

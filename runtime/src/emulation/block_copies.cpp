@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <thread>
 
 #include "backlight/error.hpp"
 #include "emulation/block.hpp"
@@ -329,30 +328,24 @@ void Block::reduce_add_global(float* address, const float* values, int count, Si
 unsigned Block::add_global_counter(unsigned* counter, Site site) {
     maybe_yield();
     require(launch_.memory->check(counter, sizeof(*counter)), FaultKind::out_of_bounds, site);
+    counters_seen_ = false;
     return std::atomic_ref<unsigned>(*counter).fetch_add(1, std::memory_order_acq_rel);
 }
 
 unsigned Block::load_global_counter(const unsigned* counter, Site site) {
     maybe_yield();
-    std::this_thread::yield();
     require(launch_.memory->check(counter, sizeof(*counter)), FaultKind::out_of_bounds, site);
-    if (launch_.given_up && launch_.given_up()) {
-        throw Abandoned{};
-    }
-    // Many looks while no other thread of the block has anything to do: it waits.
-    constexpr int most_idle_looks = 10000;
-    const bool idle = launch_.alone && ready_count_ == 0 && pending_loads_.empty();
-    idle_looks_ = idle ? idle_looks_ + 1 : 0;
-    if (idle_looks_ > most_idle_looks) {
-        throw FaultFound{
-            FaultKind::deadlock,
-            fmt::format(
-                "{}: thread {} waits for a counter in global memory to change, and no block "
-                "runs that could count",
-                to_string(site), running().position.thread)};
-    }
     return std::atomic_ref<unsigned>(*const_cast<unsigned*>(counter))
         .load(std::memory_order_acquire);
+}
+
+unsigned Block::wait_for_global_counter(const unsigned* counter, unsigned value, Site site) {
+    unsigned reached = load_global_counter(counter, site);
+    while (reached < value) {
+        wait(Waiting::global_counter, site);
+        reached = load_global_counter(counter, site);
+    }
+    return reached;
 }
 
 }  // namespace backlight::emulation
