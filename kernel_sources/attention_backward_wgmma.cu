@@ -141,11 +141,12 @@ constexpr int unconverted_offset = d_k_offset + (d_k_has_place ? KvTile::bytes :
 constexpr int converted_offset = unconverted_offset + d_q_part_bytes;
 constexpr int lse_offset = converted_offset + d_q_part_bytes / 2;
 constexpr int delta_offset = lse_offset + stages * statistics_bytes;
-constexpr int barrier_offset = delta_offset + stages * statistics_bytes;
+constexpr int work_bytes = 32;
+constexpr int work_offset = delta_offset + stages * statistics_bytes;
+constexpr int barrier_offset = work_offset + work_slots * work_bytes;
 
 constexpr int barriers = 4 * kv_buffers + 4 * stages + 2 * d_s_buffers + 2 * work_slots + 2;
-constexpr int ticket_offset = barrier_offset + 8 * barriers;
-constexpr int shared_bytes = ticket_offset + 4 * work_slots;
+constexpr int shared_bytes = barrier_offset + 8 * barriers;
 static_assert(shared_bytes == specialisation::shared_bytes, "host and kernel count alike");
 
 /// Where things lie.
@@ -182,8 +183,8 @@ struct SharedMemory {
     __device__ __forceinline__ uint32_t delta(int stage) const {
         return base + delta_offset + stage * statistics_bytes;
     }
-    __device__ __forceinline__ uint32_t ticket(int slot) const {
-        return base + ticket_offset + 4 * slot;
+    __device__ __forceinline__ uint32_t work(int slot) const {
+        return base + work_offset + work_bytes * slot;
     }
 
     // Barriers, in the order in which they lie.
@@ -259,8 +260,11 @@ struct Tile {
     int head;
     int batch_head;
     int kv_start;
-    int first_query_tile;
-    int query_tiles;  // of the whole head
+
+    /// Query tiles that lie wholly above the diagonal see none of these keys.
+    __device__ __forceinline__ int first_query_tile() const {
+        return causal ? kv_start / block_q : 0;
+    }
 };
 
 /// Query tiles whose dQ is complete and wants to be converted.
@@ -268,9 +272,17 @@ struct Conversion {
     int batch_head;
     int first_query_tile;
     int query_tiles;
-    int head_tiles;   // query tiles of the head
-    int head_blocks;  // key tiles of the head
 };
+
+/// Lengths in tiles.
+__device__ __forceinline__ int query_tiles_of(const WgmmaArguments& arguments) {
+    return (specialisation::seqlen_q != 0 ? specialisation::seqlen_q : arguments.seqlen_q) /
+           block_q;
+}
+__device__ __forceinline__ int kv_tiles_of(const WgmmaArguments& arguments) {
+    return (specialisation::seqlen_kv != 0 ? specialisation::seqlen_kv : arguments.seqlen_kv) /
+           block_kv;
+}
 
 /// What a ticket stands for. Heads are taken in groups, whose queries and dQ the L2 cache holds,
 /// and within a group those tiles come first that most queries see. In round r begin
@@ -279,46 +291,53 @@ struct Conversion {
 ///     the other key tiles of group r − lead_groups,
 ///     the conversion of the dQ of group r − lead_groups − conversion_lag;
 ///
-/// the host chooses both distances such that what one waits for has begun a whole grid of resident
-/// blocks before. Rounds at either end are not full.
+/// the host chooses both distances such that what one waits for has most often happened. Rounds at
+/// either end are not full.
 struct Work {
+    // In place of a (batch, head) index: there is nothing of the kind to do; no ticket is left.
+    static constexpr int nothing = -1;
+    static constexpr int end = -2;
+
     Tile tile;
     Conversion conversion;
-    bool has_tile;
-    bool has_conversion;
+
+    __device__ __forceinline__ bool has_tile() const { return tile.batch_head >= 0; }
+    __device__ __forceinline__ bool has_conversion() const { return conversion.batch_head >= 0; }
+    __device__ __forceinline__ bool is_end() const { return tile.batch_head == end; }
+
+    __device__ __forceinline__ Work() {}
 
     __device__ __forceinline__ Work(const WgmmaArguments& arguments, int ticket) {
         constexpr int group_heads = specialisation::heads_per_group;
-        const int seqlen_q =
-            specialisation::seqlen_q != 0 ? specialisation::seqlen_q : arguments.seqlen_q;
-        const int seqlen_kv =
-            specialisation::seqlen_kv != 0 ? specialisation::seqlen_kv : arguments.seqlen_kv;
-        const int kv_tiles = seqlen_kv / block_kv;
-        const int query_tiles = seqlen_q / block_q;
+        const int kv_tiles = kv_tiles_of(arguments);
+        const int query_tiles = query_tiles_of(arguments);
         const int round = ticket / (group_heads * kv_tiles);
         const int in_round = ticket - round * group_heads * kv_tiles;
         const int kv_tile = in_round / group_heads;
         const int head_in_group = in_round % group_heads;
 
         const int tile_group = kv_tile == 0 ? round : round - arguments.lead_groups;
-        tile.batch_head = tile_group * group_heads + head_in_group;
-        has_tile = tile_group >= 0 && tile.batch_head < arguments.batch_heads;
+        tile.batch_head = head_of(arguments, tile_group, head_in_group);
         tile.batch = tile.batch_head / arguments.heads;
         tile.head = tile.batch_head % arguments.heads;
         tile.kv_start = kv_tile * block_kv;
-        tile.query_tiles = query_tiles;
-        // Query tiles that lie wholly above the diagonal see none of these keys.
-        tile.first_query_tile = causal ? tile.kv_start / block_q : 0;
+        if (ticket >= arguments.tickets) {
+            tile.batch_head = end;
+        }
 
         const int conversion_group = round - arguments.lead_groups - arguments.conversion_lag;
-        conversion.batch_head = conversion_group * group_heads + head_in_group;
-        has_conversion = conversion_group >= 0 && conversion.batch_head < arguments.batch_heads;
+        conversion.batch_head = head_of(arguments, conversion_group, head_in_group);
         // A head's query tiles are shared among as many blocks as it has key tiles.
         conversion.first_query_tile = kv_tile * query_tiles / kv_tiles;
         conversion.query_tiles =
             (kv_tile + 1) * query_tiles / kv_tiles - conversion.first_query_tile;
-        conversion.head_tiles = query_tiles;
-        conversion.head_blocks = kv_tiles;
+    }
+
+  private:
+    __device__ __forceinline__ static int head_of(const WgmmaArguments& arguments, int group,
+                                                  int head_in_group) {
+        const int batch_head = group * specialisation::heads_per_group + head_in_group;
+        return group >= 0 && batch_head < arguments.batch_heads ? batch_head : nothing;
     }
 };
 
@@ -344,26 +363,34 @@ class Loader {
     __device__ __forceinline__ void work() {
         // The counters, LSE and delta come from the delta kernel.
         wait_for_previous_kernel();
-        const auto all = static_cast<uint32_t>(arguments_.tickets);
-        uint32_t ticket = take_ticket(arguments_.counters.tickets);
         while (true) {
-            mbarrier_wait(shared_.work_empty(work_ring_.slot), work_ring_.parity ^ 1);
-            store_shared(shared_.ticket(work_ring_.slot), ticket);
-            mbarrier_arrive(shared_.work_full(work_ring_.slot));
-            work_ring_.advance();
-            if (ticket >= all) {
+            // Not before the loads of the last one: who holds a ticket keeps others waiting.
+            const Work work(arguments_, static_cast<int>(take_ticket(arguments_.counters.tickets)));
+            post(work);
+            if (work.is_end()) {
                 return;
             }
-            const Work work(arguments_, static_cast<int>(ticket));
-            if (work.has_tile) {
+            if (work.has_tile()) {
                 load(work.tile);
             }
-            // Not before: who holds a ticket keeps others waiting.
-            ticket = take_ticket(arguments_.counters.tickets);
         }
     }
 
   private:
+    /// For the other roles to read.
+    __device__ __forceinline__ void post(const Work& work) {
+        const int slot = work_ring_.slot;
+        mbarrier_wait(shared_.work_empty(slot), work_ring_.parity ^ 1);
+        const auto word = [](int value) { return static_cast<uint32_t>(value); };
+        store_shared(shared_.work(slot), uint4{word(work.tile.batch_head), word(work.tile.batch),
+                                               word(work.tile.head), word(work.tile.kv_start)});
+        store_shared(shared_.work(slot) + 16,
+                     uint4{word(work.conversion.batch_head), word(work.conversion.first_query_tile),
+                           word(work.conversion.query_tiles), 0});
+        mbarrier_arrive(shared_.work_full(slot));
+        work_ring_.advance();
+    }
+
     __device__ __forceinline__ void load(const Tile& tile) {
         const int buffer = kv_ring_.slot;
         const int kv_parity = kv_ring_.parity;
@@ -372,9 +399,10 @@ class Loader {
         mbarrier_arrive_expect_bytes(shared_.k_full(buffer), KvTile::bytes);
         load_tile<KvTile>(shared_.k(buffer), arguments_.k, tile.kv_start, tile,
                           shared_.k_full(buffer));
-        const int64_t head_row = static_cast<int64_t>(tile.batch_head) * tile.query_tiles * block_q;
+        const int query_tiles = query_tiles_of(arguments_);
+        const int64_t head_row = static_cast<int64_t>(tile.batch_head) * query_tiles * block_q;
         bool v_loaded = false;
-        for (int query_tile = tile.query_tiles - 1; query_tile >= tile.first_query_tile;
+        for (int query_tile = query_tiles - 1; query_tile >= tile.first_query_tile();
              --query_tile) {
             const int query_start = query_tile * block_q;
             const int stage = query_ring_.slot;
@@ -411,28 +439,30 @@ class Loader {
     RingPosition<stages> query_ring_;
 };
 
-/// The tickets that the loader has taken, as a warp of another role sees them.
-class Tickets {
+/// What the loader has posted, as a warp of another role sees it.
+class PostedWork {
   public:
-    __device__ __forceinline__ Tickets(const WgmmaArguments& arguments, SharedMemory shared)
-        : shared_(shared), all_(static_cast<uint32_t>(arguments.tickets)) {}
+    __device__ __forceinline__ explicit PostedWork(SharedMemory shared) : shared_(shared) {}
 
-    /// The next one; false once there is none left.
-    __device__ __forceinline__ bool next(int lane, int& ticket) {
+    /// The next piece of work.
+    __device__ __forceinline__ Work next(int lane) {
         mbarrier_wait(shared_.work_full(ring_.slot), ring_.parity);
-        const auto taken = load_shared<uint32_t>(shared_.ticket(ring_.slot));
+        const auto tile = load_shared<uint4>(shared_.work(ring_.slot));
+        const auto conversion = load_shared<uint4>(shared_.work(ring_.slot) + 16);
         __syncwarp();
         if (lane == 0) {
             mbarrier_arrive(shared_.work_empty(ring_.slot));
         }
         ring_.advance();
-        ticket = static_cast<int>(taken);
-        return taken < all_;
+        const auto number = [](uint32_t word) { return static_cast<int>(word); };
+        Work work;
+        work.tile = {number(tile.y), number(tile.z), number(tile.x), number(tile.w)};
+        work.conversion = {number(conversion.x), number(conversion.y), number(conversion.z)};
+        return work;
     }
 
   private:
     SharedMemory shared_;
-    uint32_t all_;
     RingPosition<work_slots> ring_;
 };
 
@@ -485,10 +515,9 @@ class KeyWarpgroup {
           lane_(thread % warp_size) {}
 
     __device__ __forceinline__ void work() {
-        Tickets tickets(arguments_, shared_);
-        for (int ticket = 0; tickets.next(lane_, ticket);) {
-            const Work work(arguments_, ticket);
-            if (work.has_tile) {
+        PostedWork posted(shared_);
+        for (Work work = posted.next(lane_); !work.is_end(); work = posted.next(lane_)) {
+            if (work.has_tile()) {
                 work_on(work.tile);
             }
         }
@@ -513,16 +542,20 @@ class KeyWarpgroup {
         TileStatistics lse;
         lse.load(shared_.lse(query_ring_.slot), lane_);
         wgmma_wait<0>();
-        int query_tile = tile.query_tiles - 1;
+        int query_tile = query_tiles_of(arguments_) - 1;
         exponentiate(tile, query_tile, lse);
         mbarrier_wait(shared_.v_full(kv_ring_.slot), kv_ring_.parity);
         if constexpr (v_resident) {
             load_operand(state_.v, shared_.v(kv_ring_.slot));
         }
-        for (; query_tile > tile.first_query_tile; --query_tile) {
+        const int last = last_query_tile(tile);
+        for (; query_tile > last; --query_tile) {
             step<false>(tile, query_tile);
         }
         step<true>(tile, query_tile);
+        if (last != tile.first_query_tile()) {
+            skip_step();
+        }
         store_gradients(tile);
         kv_ring_.advance();
     }
@@ -597,7 +630,7 @@ class KeyWarpgroup {
         for (int i = 0; i < score_registers; ++i) {
             s[i] = __fmaf_rn(s[i], scale, negated_lse.of(i));
         }
-        if (causal && (query_tile - tile.first_query_tile) * block_q < block_kv) {
+        if (causal && (query_tile - tile.first_query_tile()) * block_q < block_kv) {
             // How far the thread's first key lies behind its first query.
             const int behind = tile.kv_start + warpgroup_ * keys_per_warpgroup + warp_ * 16 +
                                lane_ / 4 - query_tile * block_q - lane_ % 4 * 2;
@@ -645,6 +678,26 @@ class KeyWarpgroup {
         for (int slice = 0; slice < query_slices; ++slice) {
             stmatrix_x4(ScoreTile::moved(address, 0, slice * 16), state_.p[slice]);
         }
+    }
+
+    /// The last that sees any of this warpgroup's keys: the second one's lie behind the queries of
+    /// the first tile that the block visits.
+    __device__ __forceinline__ int last_query_tile(const Tile& tile) const {
+        return tile.first_query_tile() + (causal && warpgroup_ == 1 ? 1 : 0);
+    }
+
+    /// The query tile that sees none of this warpgroup's keys: the others must not wait for it.
+    /// Each phase must have begun before the arrival that counts for it.
+    __device__ __forceinline__ void skip_step() {
+        const int stage = query_ring_.slot;
+        mbarrier_wait(shared_.q_full(stage), query_ring_.parity);
+        release(shared_.q_empty(stage));
+        mbarrier_wait(shared_.d_o_full(stage), query_ring_.parity);
+        release(shared_.d_o_empty(stage));
+        query_ring_.advance();
+        mbarrier_wait(shared_.d_s_empty(d_s_ring_.slot), d_s_ring_.parity ^ 1);
+        release(shared_.d_s_full(d_s_ring_.slot));
+        d_s_ring_.advance();
     }
 
     /// One query tile; afterwards P of the next one is ready, if there is one.
@@ -810,8 +863,8 @@ class DqSum {
     __device__ __forceinline__ DqSum(const WgmmaArguments& arguments, const Tile& tile)
         : counters_(arguments.counters),
           batch_head_(tile.batch_head),
-          place_(arguments.d_q_accumulator +
-                 (static_cast<int64_t>(tile.batch_head) + 1) * tile.query_tiles * tile_elements),
+          place_(arguments.d_q_accumulator + (static_cast<int64_t>(tile.batch_head) + 1) *
+                                                 query_tiles_of(arguments) * tile_elements),
           stores_(tile.kv_start == 0) {}
 
     /// Sends a part, staged in shared memory, on its way. Parts of a tile come one after another,
@@ -869,10 +922,9 @@ class QueryWarpgroup {
         : arguments_(arguments), shared_(shared), thread_(thread), lane_(thread % warp_size) {}
 
     __device__ __forceinline__ void work() {
-        Tickets tickets(arguments_, shared_);
-        for (int ticket = 0; tickets.next(lane_, ticket);) {
-            const Work work(arguments_, ticket);
-            if (work.has_tile) {
+        PostedWork posted(shared_);
+        for (Work work = posted.next(lane_); !work.is_end(); work = posted.next(lane_)) {
+            if (work.has_tile()) {
                 work_on(work.tile);
             }
         }
@@ -884,14 +936,20 @@ class QueryWarpgroup {
         mbarrier_wait(shared_.k_full(kv_buffer), kv_ring_.parity);
         kv_ring_.advance();
         DqSum sum(arguments_, tile);
-        for (int query_tile = tile.query_tiles - 1; query_tile >= tile.first_query_tile;
-             --query_tile) {
+        const int first = tile.first_query_tile();
+        for (int query_tile = query_tiles_of(arguments_) - 1; query_tile >= first; --query_tile) {
             mbarrier_wait(shared_.d_s_full(d_s_ring_.slot), d_s_ring_.parity);
 #pragma unroll
             for (int part = 0; part < d_q_parts; ++part) {
                 AccumulatorRegister d_q[d_q_part_columns / 2];
-                multiply(d_q, shared_.d_s(d_s_ring_.slot),
-                         shared_.k(kv_buffer) + part * KvTile::panel_bytes);
+                const uint32_t k_panel = shared_.k(kv_buffer) + part * KvTile::panel_bytes;
+                if (causal && query_tile == first) {
+                    // The second key warpgroup has left out this tile.
+                    multiply<key_slices / key_warpgroups>(d_q, shared_.d_s(d_s_ring_.slot),
+                                                          k_panel);
+                } else {
+                    multiply<key_slices>(d_q, shared_.d_s(d_s_ring_.slot), k_panel);
+                }
                 // The buffer's last way out has begun two parts ago.
                 if (thread_ == 0) {
                     bulk_wait_read<d_q_buffers - 1>();
@@ -929,7 +987,8 @@ class QueryWarpgroup {
         }
     }
 
-    /// d_q = dS · K, of the 64 columns of K that lie in the panel.
+    /// d_q = dS · K, of the first keys and the 64 columns of K that lie in the panel.
+    template <int slices>
     __device__ __forceinline__ static void multiply(
         AccumulatorRegister (&d_q)[d_q_part_columns / 2], uint32_t d_s_tile, uint32_t k_panel) {
         constexpr MatrixLayout d_s_layout =
@@ -942,7 +1001,7 @@ class QueryWarpgroup {
         const MatrixDescriptor k(opaque(k_panel), k_layout);
         wgmma_fence();
 #pragma unroll
-        for (int slice = 0; slice < key_slices; ++slice) {
+        for (int slice = 0; slice < slices; ++slice) {
             wgmma_m64k16<Element, d_q_part_columns, Major::mn, Major::mn>(
                 d_q, d_s.advanced(slice * step_bytes), k.advanced(slice * step_bytes), slice > 0);
         }
@@ -973,10 +1032,9 @@ class Converter {
           lane_(thread % warp_size) {}
 
     __device__ __forceinline__ void work() {
-        Tickets tickets(arguments_, shared_);
-        for (int ticket = 0; tickets.next(lane_, ticket);) {
-            const Work work(arguments_, ticket);
-            if (work.has_conversion) {
+        PostedWork posted(shared_);
+        for (Work work = posted.next(lane_); !work.is_end(); work = posted.next(lane_)) {
+            if (work.has_conversion()) {
                 convert(work.conversion);
             }
         }
@@ -1004,14 +1062,15 @@ class Converter {
     }
 
     __device__ __forceinline__ void convert(const Conversion& conversion) {
-        const float* source = arguments_.d_q_accumulator +
-                              (static_cast<int64_t>(conversion.batch_head) * conversion.head_tiles +
-                               conversion.first_query_tile) *
-                                  (block_q * head_dim);
+        const float* source =
+            arguments_.d_q_accumulator +
+            (static_cast<int64_t>(conversion.batch_head) * query_tiles_of(arguments_) +
+             conversion.first_query_tile) *
+                (block_q * head_dim);
         const int halves = conversion.query_tiles * d_q_parts * 2;
         if (leads()) {
             wait_for_global_counter<256>(arguments_.counters.blocks_done + conversion.batch_head,
-                                         static_cast<uint32_t>(conversion.head_blocks));
+                                         static_cast<uint32_t>(kv_tiles_of(arguments_)));
             fence_global_before_async_proxy();
             for (int half = 0; half < 2 && half < halves; ++half) {
                 load(source, half);

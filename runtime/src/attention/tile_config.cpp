@@ -89,9 +89,9 @@ std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim)
         // Four a buffer of K and V and a stage, four for the two buffers of dS, two a ticket, and
         // two of the conversion.
         const std::size_t barriers = 4 * kv_buffers + 4 * stages + 4 + 2 * work_slots + 2;
-        constexpr std::size_t ticket_bytes = 4 * work_slots;
+        constexpr std::size_t work_bytes = 32 * work_slots;
         return kv_buffers * kv_tiles + query_tiles + score_tiles + d_q_parts + d_k + conversion +
-               statistics + barriers * barrier_bytes + ticket_bytes;
+               statistics + work_bytes + barriers * barrier_bytes;
     }
     // One barrier for K and V, one for each load of Q and dO in flight.
     const std::size_t barriers = 1 + (stages == 1 ? 1 : stages - 1);
