@@ -35,6 +35,14 @@ function(backlight_embed_kernels target)
         message(FATAL_ERROR "backlight_embed_kernels: NAME is '${name}': it must be an identifier")
     endif()
 
+    # A second call would write the same files, and its kernels would be lost.
+    get_target_property(embedded ${target} BACKLIGHT_EMBEDDED_KERNELS)
+    if(name IN_LIST embedded)
+        message(FATAL_ERROR "backlight_embed_kernels: target '${target}' already has kernels called "
+                            "'${name}': give each call a NAME of its own, or all problems to one")
+    endif()
+    set_property(TARGET ${target} APPEND PROPERTY BACKLIGHT_EMBEDDED_KERNELS ${name})
+
     set(command_dependency "")
     if(BACKLIGHT_COMMAND)
         set(command ${BACKLIGHT_COMMAND})

@@ -53,14 +53,22 @@ void DiskCache::tend(const std::filesystem::path& shard, std::uint64_t stored_by
     }
 }
 
+std::vector<CacheFile> DiskCache::swept_files(std::chrono::system_clock::time_point now,
+                                              std::uint64_t& swept) {
+    std::vector<CacheFile> files = files_of(options_.directory);
+    swept = sweep_leftovers(files, options_.leftover_age, now);
+    swept_ += swept;
+    return swept > 0 ? files_of(options_.directory) : std::move(files);
+}
+
 void DiskCache::keep_to_limit() {
     const KeyLock lock = eviction_lock(options_.directory);
     if (!lock.held()) {
         return;
     }
     const auto now = std::chrono::system_clock::now();
-    const std::vector<CacheFile> files = files_of(options_.directory);
-    swept_ += sweep_leftovers(files, options_.leftover_age, now);
+    std::uint64_t swept = 0;
+    const std::vector<CacheFile> files = swept_files(now, swept);
     if (bytes_of(files) > options_.byte_limit) {
         const std::uint64_t target = options_.byte_limit - options_.byte_limit / freed_part;
         evictions_ += evict(files, std::nullopt, target, now).entries;
@@ -78,15 +86,16 @@ PruneReport DiskCache::prune(const PruneOptions& options) noexcept {
             // Held or not, as this was asked for; and no file of a dead holder stays.
             const KeyLock lock = eviction_lock(options_.directory);
             const auto now = std::chrono::system_clock::now();
-            const std::vector<CacheFile> files = files_of(options_.directory);
+            const std::vector<CacheFile> files = swept_files(now, report.leftovers);
             const Removed removed =
                 evict(files, options.unused_for,
                       options.to_bytes.value_or(std::numeric_limits<std::uint64_t>::max()), now);
             report.entries = removed.entries;
             report.bytes = removed.bytes;
-            report.leftovers = sweep_leftovers(files, options_.leftover_age, now);
             evictions_ += report.entries;
-            swept_ += report.leftovers;
+            if (removed.refused > 0) {
+                report.problem = std::to_string(removed.refused) + " entries could not be removed";
+            }
         }
     } catch (const std::exception& error) {
         report.problem = error.what();
@@ -138,8 +147,9 @@ Listing DiskCache::verify(bool remove_bad) noexcept {
         return listing;
     }
     try {
-        for (const BadEntry& bad : listing.bad) {
-            repairs_ += remove_if_bad(bad.path) ? 1 : 0;
+        for (BadEntry& bad : listing.bad) {
+            bad.removed = remove_if_bad(bad.path);
+            repairs_ += bad.removed ? 1 : 0;
         }
     } catch (const std::exception& error) {
         listing.problem = error.what();

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <string>
 
@@ -52,14 +53,19 @@ std::vector<Candidate> by_last_use(const std::vector<CacheFile>& files) {
     return candidates;
 }
 
-bool remove_entry(const CacheFile& entry) {
+enum class Removal { removed, changed, refused };
+
+Removal remove_entry(const CacheFile& entry) {
     // It may have been used, or written anew, since it was listed.
     const auto now = status_of(entry.path, Links::keep);
-    if (!now || *now != entry.status || !remove_file(entry.path)) {
-        return false;
+    if (!now || *now != entry.status) {
+        return Removal::changed;
+    }
+    if (!remove_file(entry.path)) {
+        return errno == ENOENT ? Removal::changed : Removal::refused;
     }
     remove_file(beside(entry.path, provenance_suffix));
-    return true;
+    return Removal::removed;
 }
 
 }  // namespace
@@ -76,7 +82,8 @@ std::uint64_t sweep_leftovers(const std::vector<CacheFile>& files, std::chrono::
                               TimePoint now) {
     std::uint64_t removed = 0;
     for (const CacheFile& file : files) {
-        if (file.kind == FileKind::entry || now - file.status.modified < age) {
+        // A clock may have been ahead when it was written.
+        if (file.kind == FileKind::entry || std::chrono::abs(now - file.status.modified) < age) {
             continue;
         }
         if (file.kind == FileKind::provenance &&
@@ -93,20 +100,24 @@ std::uint64_t sweep_leftovers(const std::vector<CacheFile>& files, std::chrono::
 Removed evict(const std::vector<CacheFile>& files, std::optional<std::chrono::seconds> unused_for,
               std::uint64_t byte_limit, TimePoint now) {
     Removed removed;
-    std::uint64_t bytes = 0;
-    const std::vector<Candidate> candidates = by_last_use(files);
-    for (const Candidate& candidate : candidates) {
-        bytes += candidate.bytes;
-    }
-    for (const Candidate& candidate : candidates) {
+    // With what is being written, and what a writer that was killed has left: it takes its room.
+    std::uint64_t bytes = bytes_of(files);
+    for (const Candidate& candidate : by_last_use(files)) {
         const bool unused = unused_for && now - candidate.entry->status.modified >= *unused_for;
         if (!unused && bytes <= byte_limit) {
             break;
         }
-        if (remove_entry(*candidate.entry)) {
-            bytes -= candidate.bytes;
-            removed.bytes += candidate.bytes;
-            ++removed.entries;
+        switch (remove_entry(*candidate.entry)) {
+            case Removal::removed:
+                bytes -= candidate.bytes;
+                removed.bytes += candidate.bytes;
+                ++removed.entries;
+                break;
+            case Removal::refused:
+                ++removed.refused;
+                break;
+            case Removal::changed:
+                break;
         }
     }
     return removed;

@@ -17,8 +17,8 @@ struct Removed {
     std::uint64_t entries = 0;
     /// Of the entries and what lay beside them.
     std::uint64_t bytes = 0;
-    /// Temporaries, locks and provenances whose makers are gone.
-    std::uint64_t leftovers = 0;
+    /// Entries that the system did not let go.
+    std::uint64_t refused = 0;
 };
 
 /// The bytes of all these files.
@@ -29,8 +29,8 @@ std::uint64_t bytes_of(const std::vector<CacheFile>& files);
 std::uint64_t sweep_leftovers(const std::vector<CacheFile>& files, std::chrono::seconds age,
                               TimePoint now);
 
-/// Entries that were not used for `unused_for`, then the least recently used until all take at most
-/// `byte_limit`.
+/// Entries that were not used for `unused_for`, then the least recently used until all files take
+/// at most `byte_limit`.
 Removed evict(const std::vector<CacheFile>& files, std::optional<std::chrono::seconds> unused_for,
               std::uint64_t byte_limit, TimePoint now);
 

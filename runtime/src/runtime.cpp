@@ -25,11 +25,18 @@ std::string environment(const char* name) {
 }
 
 /// A relative path is meant from here, wherever the process goes later. Empty where that is not to
-/// be known.
+/// be known. Ends in a name: what lies beside a directory is called by its name and more, and would
+/// lie within it if a slash were between them.
 std::filesystem::path absolute_path(const std::filesystem::path& path) {
     std::error_code failure;
     std::filesystem::path whole = std::filesystem::absolute(path, failure);
-    return failure ? std::filesystem::path() : whole;
+    if (failure) {
+        return {};
+    }
+    while (whole.has_relative_path() && (!whole.has_filename() || whole.filename() == ".")) {
+        whole = whole.parent_path();
+    }
+    return whole;
 }
 
 CompilePolicy policy_of(const std::string& text) {
@@ -52,6 +59,12 @@ void add_layers(std::string_view paths, std::vector<CacheLayer>& layers) {
         }
         paths.remove_prefix(std::min(end + 1, paths.size()));
     }
+}
+
+/// A kernel is in no layer of the cache, and there is nothing that may compile it.
+bool lacks_compiler(const Error& error) noexcept {
+    return error.code() == ErrorCode::compile_forbidden ||
+           error.code() == ErrorCode::nvrtc_not_found || error.code() == ErrorCode::nvrtc_too_old;
 }
 
 }  // namespace
@@ -87,8 +100,9 @@ RuntimeOptions with_environment(RuntimeOptions options) {
     }
     add_layers(environment("BACKLIGHT_CACHE_LAYERS"), options.cache_layers);
     for (CacheLayer& layer : options.cache_layers) {
-        if (!layer.path.empty()) {
-            layer.path = absolute_path(layer.path);
+        // What is nowhere is as good as not there, and no reason to refuse the rest.
+        if (std::filesystem::path whole = absolute_path(layer.path); !whole.empty()) {
+            layer.path = std::move(whole);
         }
     }
     if (const std::string policy = environment("BACKLIGHT_COMPILE_POLICY"); !policy.empty()) {
@@ -96,6 +110,9 @@ RuntimeOptions with_environment(RuntimeOptions options) {
     }
     if (options.tuning_database.empty()) {
         options.tuning_database = environment("BACKLIGHT_TUNING_PATH");
+    }
+    if (!options.tuning_database.empty()) {
+        options.tuning_database = absolute_path(options.tuning_database);
     }
     // Beside the cache, not in it: what can be compiled again is thrown away sooner.
     if (options.tuning_database.empty() && !options.cache_directory.empty()) {
@@ -134,15 +151,19 @@ Runtime::Implementation::~Implementation() {
 
 std::shared_ptr<const BackwardPlan> Runtime::Implementation::backward(
     const AttentionProblem& problem) {
+    std::uint64_t forgotten = 0;
     {
         const std::shared_lock lock(plans_mutex_);
         if (const auto found = chosen_plans_.find(problem); found != chosen_plans_.end()) {
             return found->second;
         }
+        forgotten = choices_forgotten_;
     }
     auto chosen = chosen_plan(problem);
     const std::lock_guard lock(plans_mutex_);
-    return chosen_plans_.try_emplace(problem, std::move(chosen)).first->second;
+    return forgotten == choices_forgotten_
+               ? chosen_plans_.try_emplace(problem, std::move(chosen)).first->second
+               : chosen;
 }
 
 std::shared_ptr<const BackwardPlan> Runtime::Implementation::chosen_plan(
@@ -150,24 +171,58 @@ std::shared_ptr<const BackwardPlan> Runtime::Implementation::chosen_plan(
     const TileConfig best = tuning::choose_config(problem, loader_, tunings_);
     try {
         return backward(problem, best);
-    } catch (const Error& error) {
-        // An application that ships its kernels may have been built without those that are best on
-        // this card.
-        const TileConfig usual = default_config(problem, device().properties().target);
-        if (error.code() != ErrorCode::compile_forbidden || usual == best) {
+    } catch (const Error& refusal) {
+        if (!lacks_compiler(refusal)) {
             throw;
         }
-        logger().info("{}; {} is used", error.what(), to_string(usual));
-        return backward(problem, usual);
+        return next_best_plan(problem, best, refusal);
     }
+}
+
+std::shared_ptr<const BackwardPlan> Runtime::Implementation::next_best_plan(
+    const AttentionProblem& problem, const TileConfig& best, const Error& refusal) {
+    // An application that ships its kernels was built before the card was tuned for the problem, or
+    // without those that are best on this card.
+    std::string tried;
+    for (const TileConfig& next : tuning::other_configs(problem, loader_, tunings_)) {
+        if (next == best) {
+            continue;
+        }
+        try {
+            auto plan = backward(problem, next);
+            // Once as a warning, as a program may have a problem for every length.
+            const auto level =
+                next_best_told_.exchange(true) ? spdlog::level::info : spdlog::level::warn;
+            logger().log(level, "{}: the best configuration is not used, but {}: {}",
+                         to_string(problem), to_string(next), refusal.what());
+            return plan;
+        } catch (const Error& error) {
+            if (!lacks_compiler(error)) {
+                throw;
+            }
+            tried += fmt::format("{}{}", tried.empty() ? "" : ", nor of ", to_string(next));
+        }
+    }
+    if (tried.empty()) {
+        throw refusal;
+    }
+    throw Error(refusal.code(),
+                fmt::format("{} The kernels of what would serve as well cannot be had either: "
+                            "not of {}.",
+                            refusal.what(), tried));
 }
 
 TuneReport Runtime::Implementation::tune(const AttentionProblem& problem,
                                          const TuneOptions& options) {
     TuneReport report = tuning::tune(problem, options, loader_, tunings_);
+    forget_choices();
+    return report;
+}
+
+void Runtime::Implementation::forget_choices() {
     const std::lock_guard lock(plans_mutex_);
     chosen_plans_.clear();
-    return report;
+    ++choices_forgotten_;
 }
 
 std::shared_ptr<const BackwardPlan> Runtime::Implementation::backward(

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -10,6 +12,7 @@
 #include "attention/kernel_loader.hpp"
 #include "attention/plan.hpp"
 #include "attention/repeated_compiles.hpp"
+#include "backlight/error.hpp"
 #include "backlight/runtime.hpp"
 #include "compiler/kernel_store.hpp"
 #include "device/device.hpp"
@@ -35,6 +38,8 @@ class Runtime::Implementation {
         const AttentionProblem& problem, const std::optional<TileConfig>& config);
     TuneReport tune(const AttentionProblem& problem, const TuneOptions& options);
     RuntimeCounters counters() const;
+    /// From now on `backward(problem)` chooses by what `tunings` has now.
+    void forget_choices();
 
     device::Device& device() noexcept { return loader_.device(); }
     const device::Device& device() const noexcept { return loader_.device(); }
@@ -58,13 +63,21 @@ class Runtime::Implementation {
     // Shared by those who look, which is the way of every step of a training loop.
     std::shared_mutex plans_mutex_;
     std::unordered_map<PlanKey, std::shared_ptr<const attention::ChainPlan>, PlanKeyHash> plans_;
+    /// Counts how often what was chosen was forgotten: who began to choose before has chosen by
+    /// what was known then, which must not be kept.
+    std::uint64_t choices_forgotten_ = 0;
+    std::atomic<bool> next_best_told_ = false;
     /// The plans of problems whose configuration was chosen here; forgotten when that may change.
     std::unordered_map<AttentionProblem, std::shared_ptr<const BackwardPlan>, AttentionProblemHash>
         chosen_plans_;
 
-    /// The plan with the configuration that is best for the problem; where that may not be
-    /// compiled, with that which every card of the target gets.
+    /// The plan with the configuration that is best for the problem; where its kernels are in no
+    /// layer of the cache and cannot be compiled, with the next best whose kernels are.
     std::shared_ptr<const BackwardPlan> chosen_plan(const AttentionProblem& problem);
+    /// The plan with the next best, and a warning. Throws where there is none.
+    std::shared_ptr<const BackwardPlan> next_best_plan(const AttentionProblem& problem,
+                                                       const TileConfig& best,
+                                                       const Error& refusal);
     /// The plan, made where there is none yet.
     std::shared_ptr<const attention::ChainPlan> plan(const AttentionProblem& problem,
                                                      const TileConfig& config);

@@ -34,6 +34,7 @@ void check_warp_collectives(Runtime& runtime);
 
 // Numbers.
 void check_global_reductions(Runtime& runtime);
+void check_global_counters(Runtime& runtime);
 void check_conversions(Runtime& runtime);
 
 }  // namespace backlight::conformance

@@ -63,6 +63,9 @@ TEST_CASE("votes and shuffles and elections see the lanes that they should") {
 TEST_CASE("vector reductions to global memory lose no addend") {
     check_global_reductions(conformance_runtime());
 }
+TEST_CASE("tickets are dense and blocks that wait for a count see what was written before it") {
+    check_global_counters(conformance_runtime());
+}
 TEST_CASE("conversions round to nearest even and exponentials stay within 2 ulp") {
     check_conversions(conformance_runtime());
 }

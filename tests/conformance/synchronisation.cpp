@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <vector>
@@ -139,6 +140,39 @@ void check_global_reductions(Runtime& runtime) {
     }
     check_equal(pairs_device.read<float>(), pairs, "pairs");
     check_equal(quadruples_device.read<float>(), quadruples, "quadruples");
+}
+
+void check_global_counters(Runtime& runtime) {
+    // More blocks than a GPU has multiprocessors, and than the emulated device has host threads.
+    constexpr std::uint32_t blocks = 300;
+    const ConformanceKernel kernel(runtime, global_counters());
+    const DeviceArray ticket_counter(runtime, std::vector<std::uint32_t>(1, 0));
+    const DeviceArray links_complete(runtime, std::vector<std::uint32_t>(1, 0));
+    const DeviceArray tickets(runtime, std::vector<std::uint32_t>(blocks, ~0U));
+    std::vector<std::uint32_t> links((blocks + 1) * lanes, 0);
+    for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+        links[lane] = scrambled(lane);
+    }
+    const DeviceArray links_device(runtime, links);
+    kernel.run(blocks, lanes,
+               kernel::GlobalCounterArguments{.ticket_counter = ticket_counter.data<unsigned>(),
+                                              .links_complete = links_complete.data<unsigned>(),
+                                              .tickets = tickets.data<unsigned>(),
+                                              .links = links_device.data<unsigned>()});
+    for (std::uint32_t ticket = 0; ticket < blocks; ++ticket) {
+        for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+            links[(ticket + 1) * lanes + lane] =
+                links[ticket * lanes + (lane + 1) % lanes] * 3 + ticket;
+        }
+    }
+    check_equal(links_device.read<std::uint32_t>(), links, "the chain");
+    std::vector<std::uint32_t> sorted = tickets.read<std::uint32_t>();
+    std::ranges::sort(sorted);
+    std::vector<std::uint32_t> dense(blocks);
+    std::iota(dense.begin(), dense.end(), 0U);
+    check_equal(sorted, dense, "tickets in order");
+    check_equal(ticket_counter.read<std::uint32_t>(), {blocks}, "tickets taken");
+    check_equal(links_complete.read<std::uint32_t>(), {blocks}, "links counted");
 }
 
 }  // namespace backlight::conformance

@@ -111,6 +111,10 @@ Variant global_reductions() {
     return synchronisation("global_reductions");
 }
 
+Variant global_counters() {
+    return synchronisation("global_counters");
+}
+
 Variant conversions(DataType type) {
     return {.source = "conversions.cu", .entry = "conversions", .constants = element(type)};
 }
@@ -130,6 +134,7 @@ std::vector<Variant> all_variants(const device::Target& target) {
                                      pipeline(true),
                                      warp_collectives(),
                                      global_reductions(),
+                                     global_counters(),
                                      conversions(DataType::bf16),
                                      conversions(DataType::fp16)};
     if (has_wgmma(target)) {

@@ -37,6 +37,7 @@ Variant named_barriers();
 Variant pipeline(bool move_registers);
 Variant warp_collectives();
 Variant global_reductions();
+Variant global_counters();
 Variant conversions(DataType type);
 
 /// All that the tests run on a device of that target.

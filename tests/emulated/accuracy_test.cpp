@@ -10,9 +10,9 @@ namespace backlight::test {
 
 namespace {
 
-/// Every preset on every problem that `verify` has for an emulated device: one tile to five, all
-/// kinds of inputs, unequal lengths, strides, softmax scales. The latter three have nothing to do
-/// with the type: bf16 suffices.
+/// Every preset on the problems that it takes of those that `verify` has for an emulated device:
+/// one tile to six, all kinds of inputs, unequal lengths, strides, softmax scales. The latter three
+/// have nothing to do with the type: bf16 suffices.
 void check_verified_problems(std::int64_t head_dim, bool causal, DataType dtype) {
     EmulatedSession session;
     for (const tool::ProblemGroup& group : tool::problem_groups(
@@ -22,7 +22,7 @@ void check_verified_problems(std::int64_t head_dim, bool causal, DataType dtype)
         }
         for (const tool::CheckedProblem& problem : group.problems) {
             tool::ProblemCheck check(session.kernels(), problem);
-            for (const KernelPreset& preset : kernel_presets()) {
+            for (const KernelPreset& preset : presets_for(session.kernels(), problem.problem)) {
                 require_passed(check.check(std::string(preset.name), preset.config));
             }
         }
@@ -56,12 +56,12 @@ TEST_CASE("fp16 with head_dim 128 matches fp64 with a causal mask") {
 
 TEST_CASE("queries and keys of different numbers match fp64") {
     EmulatedSession session;
-    for (const auto& [seqlen_q, seqlen_kv] : {std::pair{64, 320}, std::pair{320, 64}}) {
+    for (const auto& [seqlen_q, seqlen_kv] : {std::pair{64, 384}, std::pair{320, 128}}) {
         tool::CheckedProblem problem = square_problem(1, 2, seqlen_q, 64, false);
         problem.problem.seqlen_kv = seqlen_kv;
         problem.repeats = 1;
         tool::ProblemCheck check(session.kernels(), problem);
-        for (const KernelPreset& preset : kernel_presets()) {
+        for (const KernelPreset& preset : presets_for(session.kernels(), problem.problem)) {
             require_passed(check.check(std::string(preset.name), preset.config));
         }
     }
@@ -102,10 +102,10 @@ TEST_CASE("any configuration that the geometry allows matches fp64 with a causal
 TEST_CASE("constant sequence lengths give the bits of dK and dV that run-time lengths give") {
     EmulatedSession session;
     for (const bool causal : {false, true}) {
-        tool::CheckedProblem problem = square_problem(1, 2, 192, 64, causal);
+        tool::CheckedProblem problem = square_problem(1, 2, 256, 64, causal);
         problem.repeats = 1;
         tool::ProblemCheck check(session.kernels(), problem);
-        require_length_modes_alike(check);
+        require_length_modes_alike(session.kernels(), check);
     }
 }
 
@@ -114,7 +114,7 @@ TEST_CASE("programmatic dependent launch changes no bit of dK and dV and dQ stay
     tool::CheckedProblem problem = square_problem(1, 2, 128, 64, true);
     problem.repeats = 10;
     tool::ProblemCheck check(session.kernels(), problem);
-    require_launches_alike(check);
+    require_launches_alike(session.kernels(), check);
 }
 
 TEST_CASE("sm_120a matches fp64 and refuses what its shared memory does not hold") {
@@ -124,15 +124,23 @@ TEST_CASE("sm_120a matches fp64 and refuses what its shared memory does not hold
     const std::size_t most = session.device().properties().target.shared_bytes_per_block;
     CHECK(most == std::size_t{99} * 1024);
     std::size_t refused = 0;
-    for (const KernelPreset& preset : kernel_presets()) {
-        for (const bool causal : {false, true}) {
-            tool::CheckedProblem problem = square_problem(1, 2, 128, 128, causal);
-            problem.repeats = 1;
+    for (const bool causal : {false, true}) {
+        tool::CheckedProblem problem = square_problem(1, 2, 128, 128, causal);
+        problem.repeats = 1;
+        for (const KernelPreset& preset : presets_for(session.kernels(), problem.problem)) {
             tool::ProblemCheck check(session.kernels(), problem);
             CAPTURE(preset.name);
             CHECK(shared_memory_bytes(preset.config, 128) <= most);
             require_passed(check.check(std::string(preset.name), preset.config));
         }
+    }
+    try {
+        session.runtime().backward(square_problem(1, 2, 128, 128, true).problem,
+                                   kernel_preset("wgmma"));
+        FAIL_CHECK("wgmma is not refused");
+    } catch (const Error& error) {
+        CHECK(error.code() == ErrorCode::unsupported);
+        CHECK(std::string(error.what()).find("family is wgmma") != std::string::npos);
     }
     for (const Geometry& geometry : geometries) {
         const TileConfig config = tile_config(geometry);

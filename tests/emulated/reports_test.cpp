@@ -96,20 +96,36 @@ const emulation::BankConflictCount& counts_at(
     return *found;
 }
 
-TEST_CASE("no access of the attention kernel to shared memory has a bank conflict") {
+/// What a run of one head counts; fails where anything conflicts.
+std::vector<emulation::BankConflictCount> counts_without_conflict(const TileConfig& config,
+                                                                  std::int64_t seqlen,
+                                                                  std::int64_t head_dim) {
+    EmulatedSession session({.host_threads = 1, .count_bank_conflicts = true});
+    tool::CheckedProblem problem = square_problem(1, 1, seqlen, head_dim, false);
+    problem.repeats = 1;
+    require_passed(tool::check_problem(session.kernels(), problem, to_string(config), config));
+    auto counts = session.device().bank_conflicts();
+    CHECK(counts.size() >= 6);
+    for (const emulation::BankConflictCount& count : counts) {
+        CAPTURE(count.site);
+        CHECK(count.wavefronts == count.least_wavefronts);
+    }
+    return counts;
+}
+
+TEST_CASE("no access of the wgmma kernel to shared memory has a bank conflict") {
+    for (const std::int64_t head_dim : {64, 128}) {
+        counts_without_conflict(kernel_preset("wgmma"), 128, head_dim);
+    }
+}
+
+TEST_CASE("no access of the mma kernel to shared memory has a bank conflict") {
     for (const KernelPreset& preset : kernel_presets()) {
+        if (preset.config.family != KernelFamily::mma) {
+            continue;
+        }
         for (const std::int64_t head_dim : {64, 128}) {
-            EmulatedSession session({.host_threads = 1, .count_bank_conflicts = true});
-            tool::CheckedProblem problem = square_problem(1, 1, 64, head_dim, false);
-            problem.repeats = 1;
-            require_passed(tool::check_problem(session.kernels(), problem, std::string(preset.name),
-                                               preset.config));
-            const auto counts = session.device().bank_conflicts();
-            CHECK(counts.size() >= 6);
-            for (const emulation::BankConflictCount& count : counts) {
-                CAPTURE(count.site);
-                CHECK(count.wavefronts == count.least_wavefronts);
-            }
+            const auto counts = counts_without_conflict(preset.config, 64, head_dim);
 
             // P, and dS: a store of each warp for every half of every fragment.
             const TileConfig& config = preset.config;

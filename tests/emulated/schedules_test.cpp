@@ -14,13 +14,18 @@ namespace {
 
 using Bits = std::vector<std::uint16_t>;
 
-/// Every preset on two query tiles and two key tiles or more, under the seeds 1 to `seeds`.
-void run_schedules(std::int64_t head_dim, bool causal, std::uint64_t seeds) {
+/// Every preset of the family on two key tiles of its own and two query tiles or more, under the
+/// seeds 1 to `seeds`.
+void run_schedules(KernelFamily family, std::int64_t head_dim, bool causal, std::uint64_t seeds) {
     EmulatedSession session;
-    tool::CheckedProblem problem = square_problem(1, 1, 128, head_dim, causal);
+    const std::int64_t seqlen = family == KernelFamily::wgmma ? 256 : 128;
+    tool::CheckedProblem problem = square_problem(1, 1, seqlen, head_dim, causal);
     problem.repeats = 1;
     tool::ProblemCheck check(session.kernels(), problem);
-    for (const KernelPreset& preset : kernel_presets()) {
+    for (const KernelPreset& preset : presets_for(session.kernels(), problem.problem)) {
+        if (preset.config.family != family) {
+            continue;
+        }
         const auto plan = session.runtime().backward(problem.problem, preset.config);
         Bits d_k;
         Bits d_v;
@@ -41,27 +46,34 @@ void run_schedules(std::int64_t head_dim, bool causal, std::uint64_t seeds) {
     }
 }
 
-// Three presets each: 1,008 schedules in all.
+// Of mma, three presets each: 1,008 schedules in all.
 constexpr std::uint64_t seeds_each = 84;
+// A step of wgmma is one of 512 threads; its blocks wait for each other, too.
+constexpr std::uint64_t wgmma_seeds_each = 25;
 
 TEST_CASE("no schedule of head_dim 64 without a mask is reported or changes dK and dV") {
-    run_schedules(64, false, seeds_each);
+    run_schedules(KernelFamily::mma, 64, false, seeds_each);
+    run_schedules(KernelFamily::wgmma, 64, false, wgmma_seeds_each);
 }
 TEST_CASE("no schedule of head_dim 64 with a causal mask is reported or changes dK and dV") {
-    run_schedules(64, true, seeds_each);
+    run_schedules(KernelFamily::mma, 64, true, seeds_each);
+    run_schedules(KernelFamily::wgmma, 64, true, wgmma_seeds_each);
 }
 TEST_CASE("no schedule of head_dim 128 without a mask is reported or changes dK and dV") {
-    run_schedules(128, false, seeds_each);
+    run_schedules(KernelFamily::mma, 128, false, seeds_each);
+    run_schedules(KernelFamily::wgmma, 128, false, wgmma_seeds_each);
 }
 TEST_CASE("no schedule of head_dim 128 with a causal mask is reported or changes dK and dV") {
-    run_schedules(128, true, seeds_each);
+    run_schedules(KernelFamily::mma, 128, true, seeds_each);
+    run_schedules(KernelFamily::wgmma, 128, true, wgmma_seeds_each);
 }
 
 TEST_SUITE("long") {
     TEST_CASE("no schedule out of thousands is reported or changes dK and dV") {
         for (const std::int64_t head_dim : {64, 128}) {
             for (const bool causal : {false, true}) {
-                run_schedules(head_dim, causal, 200);
+                run_schedules(KernelFamily::mma, head_dim, causal, 200);
+                run_schedules(KernelFamily::wgmma, head_dim, causal, 200);
             }
         }
     }
@@ -69,7 +81,7 @@ TEST_SUITE("long") {
 
 TEST_CASE("neither host threads nor the order of the grid change dK and dV") {
     using emulation::GridOrder;
-    tool::CheckedProblem problem = square_problem(1, 2, 192, 64, true);
+    tool::CheckedProblem problem = square_problem(1, 2, 256, 64, true);
     problem.repeats = 2;
     for (const KernelPreset& preset : kernel_presets()) {
         tool::Gradients<std::uint16_t> first;

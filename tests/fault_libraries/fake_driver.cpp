@@ -131,6 +131,9 @@ void copy_name(char (&destination)[name_bytes], const FakeKernel& kernel) {
     if (kernel == "attention_backward_mma") {
         return sizeof(MmaArguments);
     }
+    if (kernel == "attention_backward_wgmma") {
+        return sizeof(WgmmaArguments);
+    }
     if (kernel == "attention_backward_convert") {
         return sizeof(ConvertArguments);
     }
@@ -486,6 +489,7 @@ BACKLIGHT_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunct
         }
     }
     static_assert(sizeof(backlight::kernel::MmaArguments) <= sizeof(launch.arguments));
+    static_assert(sizeof(backlight::kernel::WgmmaArguments) <= sizeof(launch.arguments));
     std::memcpy(launch.arguments, parameters[0], argument_bytes(launch.kernel));
     s.launches.push_back(launch);
     return CUDA_SUCCESS;

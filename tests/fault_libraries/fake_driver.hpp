@@ -47,7 +47,7 @@ struct Launch {
     bool programmatic_dependent_launch;
     CUstream stream;
     /// The kernel's argument structure, as it was at the time of the launch.
-    unsigned char arguments[768];
+    unsigned char arguments[1280];
 
     template <typename Arguments>
     Arguments arguments_as() const {

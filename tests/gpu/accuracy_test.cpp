@@ -11,10 +11,10 @@ namespace {
 using tool::Layout;
 using verification::InputKind;
 
-/// Every preset on the problem.
+/// Every preset that takes the problem.
 void check_presets(tool::SupportKernels& kernels, const tool::CheckedProblem& problem) {
     tool::ProblemCheck check(kernels, problem);
-    for (const KernelPreset& preset : kernel_presets()) {
+    for (const KernelPreset& preset : presets_for(kernels, problem.problem)) {
         require_passed(check.check(std::string(preset.name), preset.config));
     }
 }
@@ -25,7 +25,7 @@ TEST_CASE("every preset matches fp64 at small shapes, types and masks") {
     for (const DataType dtype : {DataType::bf16, DataType::fp16}) {
         for (const std::int64_t head_dim : {64, 128}) {
             for (const bool causal : {false, true}) {
-                for (const std::int64_t seqlen : {64, 192}) {
+                for (const std::int64_t seqlen : {64, 192, 256}) {
                     check_presets(kernels, square_problem(2, 3, seqlen, head_dim, causal, dtype));
                 }
             }
@@ -50,7 +50,7 @@ TEST_CASE("every preset matches fp64 on inputs that cancel, overflow or concentr
 TEST_CASE("queries and keys of different numbers match fp64") {
     tool::Gpu gpu;
     tool::SupportKernels kernels(gpu);
-    for (const auto& [seqlen_q, seqlen_kv] : {std::pair{64, 320}, std::pair{320, 64}}) {
+    for (const auto& [seqlen_q, seqlen_kv] : {std::pair{64, 384}, std::pair{320, 128}}) {
         tool::CheckedProblem problem = square_problem(2, 3, seqlen_q, 128, false);
         problem.problem.seqlen_kv = seqlen_kv;
         check_presets(kernels, problem);
@@ -62,7 +62,7 @@ TEST_CASE("softmax scales other than the default, negative and zero match fp64")
     tool::SupportKernels kernels(gpu);
     for (const float scale : {0.03F, -0.1F, 0.0F}) {
         for (const bool causal : {false, true}) {
-            tool::CheckedProblem problem = square_problem(1, 2, 192, 64, causal);
+            tool::CheckedProblem problem = square_problem(1, 2, 256, 64, causal);
             problem.problem.softmax_scale = scale;
             check_presets(kernels, problem);
         }
@@ -74,7 +74,7 @@ TEST_CASE("strides of (batch, seqlen, heads, head_dim) and of a packed QKV tenso
     tool::SupportKernels kernels(gpu);
     for (const Layout layout : {Layout::bshd, Layout::packed_qkv}) {
         for (const std::int64_t head_dim : {64, 128}) {
-            tool::CheckedProblem problem = square_problem(2, 3, 192, head_dim, true);
+            tool::CheckedProblem problem = square_problem(2, 3, 256, head_dim, true);
             problem.layout = layout;
             check_presets(kernels, problem);
         }
@@ -105,7 +105,7 @@ TEST_CASE("constant sequence lengths give the bits of dK and dV that run-time le
     tool::SupportKernels kernels(gpu);
     for (const bool causal : {false, true}) {
         tool::ProblemCheck check(kernels, square_problem(2, 2, 256, 128, causal));
-        require_length_modes_alike(check);
+        require_length_modes_alike(kernels, check);
     }
 }
 
@@ -115,7 +115,7 @@ TEST_CASE("programmatic dependent launch changes no bit of dK and dV, and dQ sta
     tool::CheckedProblem problem = square_problem(2, 4, 512, 128, true);
     problem.repeats = 10;
     tool::ProblemCheck check(kernels, problem);
-    require_launches_alike(check);
+    require_launches_alike(kernels, check);
 }
 
 TEST_CASE("fifty runs at 512 and 4096 give equal bits of dK and dV, within 3e-3 of fp32") {

@@ -6,9 +6,11 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "backlight/tile_config.hpp"
 #include "problem_check.hpp"
+#include "tuning/search_space.hpp"
 
 namespace backlight::test {
 
@@ -35,9 +37,23 @@ inline void require_passed(const tool::ProblemReport& report) {
     }
 }
 
-/// Every preset with lengths as arguments and as constants: right, and the same bits of dK and dV.
-inline void require_length_modes_alike(tool::ProblemCheck& check) {
+/// The presets that the device has instructions for and whose tiles divide the problem; never none.
+inline std::vector<KernelPreset> presets_for(tool::SupportKernels& kernels,
+                                             const AttentionProblem& problem) {
+    const device::Target& target = kernels.session().device().properties().target;
+    std::vector<KernelPreset> presets;
     for (const KernelPreset& preset : kernel_presets()) {
+        if (tuning::is_legal(preset.config, problem, target)) {
+            presets.push_back(preset);
+        }
+    }
+    REQUIRE_MESSAGE(!presets.empty(), "no preset takes " << to_string(problem));
+    return presets;
+}
+
+/// Every preset with lengths as arguments and as constants: right, and the same bits of dK and dV.
+inline void require_length_modes_alike(tool::SupportKernels& kernels, tool::ProblemCheck& check) {
+    for (const KernelPreset& preset : presets_for(kernels, check.data().problem())) {
         TileConfig config = preset.config;
         config.sequence_lengths = SequenceLengths::run_time;
         require_passed(check.check(std::string(preset.name), config));
@@ -51,8 +67,8 @@ inline void require_length_modes_alike(tool::ProblemCheck& check) {
 }
 
 /// Every preset with and without programmatic dependent launch: the same.
-inline void require_launches_alike(tool::ProblemCheck& check) {
-    for (const KernelPreset& preset : kernel_presets()) {
+inline void require_launches_alike(tool::SupportKernels& kernels, tool::ProblemCheck& check) {
+    for (const KernelPreset& preset : presets_for(kernels, check.data().problem())) {
         TileConfig config = preset.config;
         config.programmatic_dependent_launch = false;
         require_passed(check.check(std::string(preset.name), config));

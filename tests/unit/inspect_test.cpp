@@ -68,6 +68,51 @@ TEST_CASE("v3 on sm_120a at head_dim 128 causal has no spill and 73744 bytes of 
     CHECK(json["threads"] == 256);
 }
 
+TEST_CASE("wgmma compiles for sm_90a without a spill and without a message of ptxas about speed") {
+    for (const std::int64_t head_dim : {128, 64}) {
+        for (const DataType dtype : {DataType::bf16, DataType::fp16}) {
+            for (const bool causal : {false, true}) {
+                InspectOptions options = options_for("sm_90a", {"wgmma"});
+                options.head_dim = head_dim;
+                options.dtype = dtype;
+                options.causal = causal;
+                const auto inspections = inspect_kernels(options);
+                REQUIRE(inspections.size() == 1);
+                CAPTURE(head_dim);
+                CAPTURE(to_string(dtype));
+                CAPTURE(causal);
+                for (const InspectedKernel& kernel : inspections.front().kernels) {
+                    CAPTURE(kernel.resources.kernel);
+                    CHECK(kernel.resources.stack_bytes == 0);
+                    CHECK(kernel.resources.spill_store_bytes == 0);
+                    CHECK(kernel.resources.spill_load_bytes == 0);
+                    CHECK(kernel.resources.performance_warnings == std::vector<std::string>{});
+                }
+                const KernelResources& main = inspections.front().main().resources;
+                CHECK(main.kernel == "attention_backward_wgmma");
+                CHECK(main.threads == 512);
+                // What 512 threads are launched with; setmaxnreg shares it out anew.
+                CHECK(main.registers == 128);
+                CHECK(main.blocks_per_multiprocessor == 1);
+            }
+        }
+    }
+}
+
+TEST_CASE("a performance warning is told by inspect in text and in JSON") {
+    Inspection inspection{.name = "wgmma", .target = "sm_90a"};
+    inspection.kernels.resize(3);
+    inspection.kernels[1].resources = {.kernel = "attention_backward_wgmma",
+                                       .performance_warnings = {"(C7510) serialized"}};
+    const std::string text = format_inspections({inspection});
+    CHECK(text.find("sm_90a wgmma attention_backward_wgmma: (C7510) serialized\n") !=
+          std::string::npos);
+    const auto json = to_json({inspection}, false);
+    CHECK(json["performance_warnings"][0] == "(C7510) serialized");
+    CHECK(json["kernels"][0]["performance_warnings"].empty());
+    CHECK(json["kernels"][1]["performance_warnings"][0] == "(C7510) serialized");
+}
+
 TEST_CASE("the JSON of one inspection is of the main kernel, with the chain in launch order") {
     const auto json = inspected("sm_90a", "v2");
     CHECK(json["kernel"] == "v2");
@@ -159,6 +204,19 @@ TEST_CASE("a dump into a place that cannot be written to is refused with the fil
     std::ostringstream out;
     check_refused(ErrorCode::file_error, {file.string(), "could not be written"},
                   [&] { inspect(options, out); });
+}
+
+TEST_CASE(
+    "without a name every preset of the target is inspected, and a named one may be refused") {
+    InspectOptions options = options_for("sm_120a", {});
+    options.head_dim = 64;
+    std::vector<std::string> names;
+    for (const Inspection& inspection : inspect_kernels(options)) {
+        names.push_back(inspection.name);
+    }
+    CHECK(names == std::vector<std::string>{"v1", "v2", "v3"});
+    check_refused(ErrorCode::unsupported, {"family is wgmma", "sm_120a"},
+                  [] { inspect_kernels(options_for("sm_120a", {"wgmma"})); });
 }
 
 TEST_CASE("inspect refuses what no kernel takes, by field, value and rule") {

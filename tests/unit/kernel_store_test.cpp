@@ -65,6 +65,27 @@ TEST_CASE("a kernel that another store has compiled is found on disk, with all i
     CHECK(found.kernel->compile_milliseconds == 0);
 }
 
+TEST_CASE("a kernel that NVRTC has compiled before tells its registers and spills all the same") {
+    compiler::ResourceUsage first;
+    for (const bool again : {false, true}) {
+        KernelStore store({.nvrtc_path = test::real_nvrtc_path()});
+        const auto compiled = store.get(main_request("sm_90a"));
+        CHECK_FALSE(compiled.cached);
+        CHECK(compiled.kernel->resources.registers > 0);
+        CHECK((!again || compiled.kernel->resources == first));
+        first = compiled.kernel->resources;
+    }
+}
+
+TEST_CASE("no precompiled headers that processes would share are asked for") {
+    for (const char* target : {"sm_90a", "sm_120a"}) {
+        for (const std::string& option : KernelStore::options_for(device::target_by_name(target))) {
+            CAPTURE(option);
+            CHECK(option.find("pch") == std::string::npos);
+        }
+    }
+}
+
 TEST_CASE("a kernel of a text of the caller's is compiled and found by that text") {
     KernelStore store({.nvrtc_path = test::real_nvrtc_path(), .cache_directory = {}});
     KernelRequest request{.source = "own.cu",

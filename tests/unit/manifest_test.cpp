@@ -68,6 +68,23 @@ TEST_CASE("a manifest entry says its problem and what it leaves out comes from t
     CHECK(problems[2].problem.seqlen_kv == 256);
 }
 
+TEST_CASE("a configuration of a manifest may be one of wgmma, of which few fields need be given") {
+    const auto problems = parsed(R"([{"head_dim": 64, "configurations": [
+        {"family": "wgmma"},
+        {"family": "wgmma", "heads_per_group": 8, "d_q_transposed": true, "stages": 3},
+        {"family": "mma", "block_q": 32, "block_kv": 64, "warps": 8, "stages": 2}]}])");
+    const auto& configs = problems.at(0).configs;
+    REQUIRE(configs.size() == 3);
+    CHECK(configs[0].name == "wgmma");
+    CHECK(configs[0].config == kernel_preset("wgmma"));
+    TileConfig transposed = kernel_preset("wgmma");
+    transposed.heads_per_group = 8;
+    transposed.d_q_transposed = true;
+    transposed.stages = 3;
+    CHECK(configs[1].config == transposed);
+    CHECK(configs[2].config == kernel_preset("v3"));
+}
+
 TEST_CASE("what is wrong in a manifest is told by entry and field and value and rule") {
     struct Case {
         const char* text;
@@ -95,6 +112,14 @@ TEST_CASE("what is wrong in a manifest is told by entry and field and value and 
         {R"([{"head_dim": 64, "configurations": ["v3", {"block_q": 64}]}])",
          {"entry 1: configuration 2", "block_kv is missing"}},
         {R"([{"head_dim": 64, "configurations": [{"blockq": 64}]}])", {"'blockq'"}},
+        {R"([{"head_dim": 64, "configurations": [{"family": "ptx"}]}])",
+         {"family is \"ptx\"", "\"mma\" or \"wgmma\""}},
+        {R"([{"head_dim": 64, "configurations": [{"family": "wgmma", "heads_per_group": 0}]}])",
+         {"entry 1: configuration 1", "heads_per_group is 0", "whole number"}},
+        {R"([{"head_dim": 64, "configurations": [{"family": "wgmma", "d_q_transposed": 1}]}])",
+         {"d_q_transposed is 1", "true or false"}},
+        {R"([{"head_dim": 64, "configurations": [{"family": "mma", "stages": 2}]}])",
+         {"block_q is missing"}},
         {R"([{"head_dim": 64, "configurations": ["v9"]}])",
          {"entry 1", "v9"},
          ErrorCode::unknown_kernel},
@@ -112,6 +137,28 @@ TEST_CASE("a manifest that cannot be read or is not JSON is refused by its path"
     std::ofstream(path) << "[{\"head_dim\": 64,";
     check_refused(ErrorCode::invalid_argument, {path, "not JSON"},
                   [&] { read_manifest(path, {}); });
+    check_refused(ErrorCode::file_error, {directory.path().string()},
+                  [&] { read_manifest(directory.path().string(), {}); });
+}
+
+TEST_CASE("what JSON leaves open is refused in a manifest by its path") {
+    const test::TemporaryDirectory directory;
+    const std::string path = (directory.path() / "problems.json").string();
+    const auto refused = [&](const std::string& text, std::string_view reason) {
+        std::ofstream(path) << text;
+        check_refused(ErrorCode::invalid_argument, {path, reason},
+                      [&] { read_manifest(path, {}); });
+    };
+    refused(R"([{"head_dim": 1e999}])", "overflow");
+    refused(R"([{"head_dim": 64, "head_dim": 128}])", "the field \"head_dim\" twice");
+    refused(R"([{"head_dim": 64, "configurations": [{"warps": 4, "warps": 8}]}])",
+            "\"warps\" twice");
+    constexpr std::size_t deep = 1'000'000;
+    refused(std::string(deep, '[') + std::string(deep, ']'), "nested");
+    std::ofstream(path) << R"([{"head_dim": 64}, {"head_dim": 64, "configurations": [
+        {"block_q": 64, "block_kv": 64, "warps": 8, "stages": 1},
+        {"block_q": 32, "block_kv": 64, "warps": 8, "stages": 2}]}])";
+    CHECK(read_manifest(path, {}).size() == 2);
 }
 
 TEST_CASE("a problem is made for every mask and type and target that the options name") {
@@ -172,7 +219,8 @@ TEST_CASE("tuned records of a card that is not there choose only where they are 
                   .kernel_digest = "of another build",
                   .checked = true,
                   .samples_milliseconds = {1, 1, 1},
-                  .date = "2026-01-01T00:00:00Z"});
+                  .date = "2026-01-01T00:00:00Z",
+                  .families = {KernelFamily::mma, KernelFamily::wgmma}});
     const auto file = directory.path() / "tuning.json";
     tuning::write_database(file, database);
     auto store = memory_store();
@@ -196,4 +244,8 @@ TEST_CASE("tuned records of a card that is not there choose only where they are 
     CHECK_FALSE(has(chosen(file, problem, "sm_120a")));
     // Without a length, those of the usual lengths count.
     CHECK(has(chosen(file, {.head_dim = 64}, "sm_90a")));
+    // And lengths that are no multiple of 128 need kernels too.
+    const auto of_any_length = chosen({}, {.head_dim = 64, .causal = true}, "sm_90a");
+    CHECK(std::ranges::count(of_any_length, KernelFamily::wgmma, &TileConfig::family) > 0);
+    CHECK(std::ranges::count(of_any_length, KernelFamily::mma, &TileConfig::family) > 0);
 }

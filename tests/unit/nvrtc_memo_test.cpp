@@ -1,6 +1,11 @@
 #include "compiler/nvrtc_memo.hpp"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <fstream>
+#include <iterator>
+#include <string>
 
 #include "compiler/kernel_store.hpp"
 #include "scripted_backend.hpp"
@@ -45,6 +50,30 @@ TEST_CASE("a memo that cannot be read or written or is no memo is none") {
     }
     NvrtcMemo({}).keep("x", library, "13.0.88");
     CHECK_FALSE(NvrtcMemo({}).recall("x"));
+}
+
+TEST_CASE("nothing that lies where a memo should be is waited for or followed") {
+    const test::TemporaryDirectory directory;
+    const fs::path library = directory.path() / "libnvrtc.so";
+    std::ofstream(library) << "a library";
+    const fs::path file = directory.path() / "memo.json";
+    REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
+    const NvrtcMemo memo(file);
+    CHECK_FALSE(memo.recall("x"));
+    memo.keep("x", library, "13.0.88");
+    CHECK(memo.recall("x") == "13.0.88");
+
+    // As another may put a link where the temporary's name can be foreseen.
+    fs::remove(file);
+    const fs::path precious = directory.path() / "precious";
+    std::ofstream(precious) << "a file of this user";
+    fs::create_symlink(precious, file.string() + "." + std::to_string(::getpid()));
+    fs::create_symlink(precious, file);
+    CHECK_FALSE(memo.recall("x"));
+    memo.keep("x", library, "13.0.88");
+    CHECK(memo.recall("x") == "13.0.88");
+    CHECK(fs::file_size(precious) == std::string("a file of this user").size());
+    CHECK(std::distance(fs::directory_iterator(directory.path()), {}) == 4);
 }
 
 namespace {

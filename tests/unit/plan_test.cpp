@@ -199,6 +199,147 @@ TEST_CASE("a part of 64 rows gets a block of delta and convert of its own") {
     CHECK(launches[2].grid[0] == 2 * 3 * 3);
 }
 
+namespace {
+
+/// Of which wgmma takes whole tiles.
+const AttentionProblem whole_tiles{.batch = 2,
+                                   .heads = 3,
+                                   .seqlen_q = 192,
+                                   .seqlen_kv = 256,
+                                   .head_dim = 128,
+                                   .softmax_scale = 0.25F};
+
+}  // namespace
+
+TEST_CASE("wgmma launches its chain with blocks of 512 threads and the shared memory they need") {
+    auto& driver = fresh_driver();
+    Runtime runtime(fake_options());
+    const auto plan = runtime.backward(whole_tiles, kernel_preset("wgmma"));
+    driver.fake_reset();
+    const auto stream = reinterpret_cast<Stream>(std::uintptr_t{0x5000});
+    run(*plan, tensors_at(whole_tiles, test::tensor_base), stream);
+    const std::vector<Launch> launches = driver.launches();
+    REQUIRE(launches.size() == plan->resources().size());
+    for (std::size_t i = 0; i < launches.size(); ++i) {
+        CHECK(launches[i].kernel == plan->resources()[i].kernel);
+        CHECK(launches[i].stream == stream);
+    }
+    CHECK(launches[0].kernel == std::string("attention_backward_delta"));
+    CHECK(launches[1].kernel == std::string("attention_backward_wgmma"));
+    CHECK(launches[0].grid[0] == 2 * 3 * 3);
+    // Blocks take tickets until there are none left: never more than an H200 has multiprocessors.
+    CHECK(launches[1].grid[0] > 0);
+    CHECK(launches[1].grid[0] <= 132);
+    CHECK(launches[1].arguments_as<kernel::WgmmaArguments>().tickets >= 2 * 3 * 2);
+    CHECK(launches[1].block[0] == 512);
+    CHECK(launches[1].shared_bytes == shared_memory_bytes(kernel_preset("wgmma"), 128));
+    for (std::size_t i = 0; i < launches.size(); ++i) {
+        CHECK(launches[i].programmatic_dependent_launch == (i > 0));
+    }
+}
+
+TEST_CASE("wgmma gets maps of all but O, of halves of tiles of dK and dV, and its counters") {
+    auto& driver = fresh_driver();
+    Runtime runtime(fake_options());
+    const auto plan = runtime.backward(whole_tiles, kernel_preset("wgmma"));
+    for (const Layout layout : {Layout::bhsd, Layout::bshd}) {
+        driver.fake_reset();
+        BackwardTensors tensors = tensors_at(whole_tiles, test::tensor_base, layout);
+        run(*plan, tensors);
+        const std::vector<Launch> launches = driver.launches();
+        REQUIRE(launches.size() >= 2);
+        const auto delta = launches[0].arguments_as<kernel::DeltaArguments>();
+        const auto main = launches[1].arguments_as<kernel::WgmmaArguments>();
+        check_map(decoded(main.q), tensors.q, 192, 64);
+        check_map(decoded(main.d_o), tensors.d_o, 192, 64);
+        check_map(decoded(main.k), tensors.k, 256, 128);
+        check_map(decoded(main.v), tensors.v, 256, 128);
+        check_map(decoded(main.d_k), tensors.d_k, 256, 64);
+        check_map(decoded(main.d_v), tensors.d_v, 256, 64);
+        check_map(decoded(main.d_q), tensors.d_q, 192, 64);
+
+        const attention::WorkspaceLayout workspace(whole_tiles, KernelFamily::wgmma);
+        CHECK(main.negated_lse_log2 == workspace.negated_lse_log2(test::workspace_address));
+        CHECK(main.negated_delta == workspace.negated_delta(test::workspace_address));
+        CHECK(main.d_q_accumulator == workspace.d_q_accumulator(test::workspace_address));
+        CHECK(main.counters.tickets == workspace.counters(test::workspace_address).tickets);
+        CHECK(delta.negated_lse_log2 == main.negated_lse_log2);
+        CHECK(delta.negated_delta == main.negated_delta);
+        CHECK(delta.counters.tickets == main.counters.tickets);
+        CHECK(main.softmax_scale == 0.25F);
+        CHECK(main.softmax_scale_log2 == doctest::Approx(0.25 * 1.4426950408889634));
+        CHECK(main.heads == 3);
+        CHECK(main.batch_heads == 6);
+        CHECK(main.seqlen_q == 192);
+        CHECK(main.seqlen_kv == 256);
+    }
+}
+
+TEST_CASE("the workspace of wgmma is LSE, delta, counters and the dQ accumulator, in this order") {
+    fresh_driver();
+    Runtime runtime(fake_options());
+    const std::size_t rows = 2 * 3 * 192;
+    const attention::WorkspaceLayout layout(whole_tiles, KernelFamily::wgmma);
+    void* const start = test::workspace_address;
+    CHECK(layout.negated_lse_log2(start) == start);
+    CHECK(layout.negated_delta(start) == layout.negated_lse_log2(start) + rows);
+    CHECK(layout.counters_offset == rows * 8);
+    CHECK(layout.counters_offset % attention::WorkspaceLayout::alignment == 0);
+    // 256 bytes hold the counters of six heads.
+    CHECK(layout.d_q_accumulator_offset == rows * 8 + 256);
+    CHECK(layout.bytes == rows * 8 + 256 + rows * 128 * 4);
+    const auto plan = runtime.backward(whole_tiles, kernel_preset("wgmma"));
+    CHECK(plan->workspace_bytes() == layout.bytes);
+    // mma has no counters.
+    AttentionProblem same = whole_tiles;
+    CHECK(runtime.backward(same, kernel_preset("v2"))->workspace_bytes() ==
+          rows * 8 + rows * 128 * 4);
+    // Many heads: the counters take more than the alignment.
+    AttentionProblem many = whole_tiles;
+    many.heads = 1024;
+    const attention::WorkspaceLayout large(many, KernelFamily::wgmma);
+    CHECK(large.d_q_accumulator_offset > large.counters_offset + 2 * 1024 * sizeof(unsigned));
+    CHECK(large.bytes == large.d_q_accumulator_offset + large.rows * 128 * 4);
+}
+
+TEST_CASE("a repeated run of wgmma encodes no map and another dK or dV does") {
+    auto& driver = fresh_driver();
+    Runtime runtime(fake_options());
+    const auto plan = runtime.backward(whole_tiles, kernel_preset("wgmma"));
+    BackwardTensors tensors = tensors_at(whole_tiles, test::tensor_base);
+    run(*plan, tensors);
+    const std::size_t first = driver.fake_encode_count();
+    CHECK(first >= 6);
+    run(*plan, tensors);
+    CHECK(driver.fake_encode_count() == first);
+    for (TensorView BackwardTensors::*output : {&BackwardTensors::d_k, &BackwardTensors::d_v}) {
+        (tensors.*output).data = static_cast<char*>((tensors.*output).data) + 4096;
+    }
+    run(*plan, tensors);
+    CHECK(driver.fake_encode_count() == first + 2);
+    const auto launches = driver.launches();
+    REQUIRE(launches.size() == 3 * plan->resources().size());
+    const auto main =
+        launches[2 * plan->resources().size() + 1].arguments_as<kernel::WgmmaArguments>();
+    CHECK(decoded(main.d_k).address == number(tensors.d_k.data));
+    CHECK(decoded(main.d_v).address == number(tensors.d_v.data));
+}
+
+TEST_CASE("plans of wgmma that differ in a field of its own are different plans") {
+    fresh_driver();
+    Runtime runtime(fake_options());
+    AttentionProblem shallow = whole_tiles;
+    shallow.head_dim = 64;
+    const auto plan = runtime.backward(shallow, kernel_preset("wgmma"));
+    CHECK(runtime.backward(shallow, kernel_preset("wgmma")) == plan);
+    TileConfig config = kernel_preset("wgmma");
+    config.heads_per_group = 8;
+    CHECK(runtime.backward(shallow, config) != plan);
+    config = kernel_preset("wgmma");
+    config.d_q_transposed = true;
+    CHECK(runtime.backward(shallow, config) != plan);
+}
+
 TEST_CASE(
     "main and convert may start early where the configuration says so, and delta never does") {
     auto& driver = fresh_driver();

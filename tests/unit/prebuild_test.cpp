@@ -189,7 +189,8 @@ TEST_CASE("prebuild needs no driver and refuses what it cannot do by name") {
     CHECK(contains(made, "3 kernels of 1 chain in '" + cache + "'"));
     CHECK(contains(made, "[3/3] compiled sm_120a"));
     CHECK(contains(outcome({"--device", "emulated"}), "device is 'emulated'"));
-    CHECK(contains(outcome({"--jobs", "-1", "--head-dim", "64"}), "1 backlight: invalid_argument"));
+    CHECK(contains(outcome({"--jobs", "-1", "--head-dim", "64"}),
+                   "1 backlight: invalid_argument: jobs is '-1'"));
     CHECK(contains(outcome({"--target", "sm_80"}), "sm_80"));
     CHECK(contains(outcome({"--manifest", "/nonexistent.json"}), "file_error"));
     CHECK(contains(outcome({"--head-dim", "64", "--full", "--dtype", "fp16", "--kernel", "v2",

@@ -34,6 +34,24 @@ TEST_CASE("registers, stack and spills are read from the log of ptxas") {
                                                                  .static_shared_bytes = 0});
 }
 
+TEST_CASE("messages C75xx of ptxas are performance warnings and no other line is") {
+    const std::string told =
+        "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are "
+        "serialized due to insufficient register resources\n" +
+        std::string(log_with_spills) +
+        "ptxas info    : (C7508) setmaxnreg ignored to maintain minimum register requirements.\n"
+        "ptxas info    : (C8001) something else\nptxas info    : (C7519) cut short";
+    const ResourceUsage usage = parse_resource_usage(told);
+    CHECK(usage.registers == 128);
+    CHECK(usage.performance_warnings ==
+          std::vector<std::string>{
+              "(C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due "
+              "to insufficient register resources",
+              "(C7508) setmaxnreg ignored to maintain minimum register requirements.",
+              "(C7519) cut short"});
+    CHECK(parse_resource_usage(log_with_spills).performance_warnings.empty());
+}
+
 TEST_CASE("static shared memory is read where there is some") {
     CHECK(parse_resource_usage(log_with_shared_memory) ==
           ResourceUsage{.registers = 32, .static_shared_bytes = 1024});

@@ -400,6 +400,45 @@ TEST_CASE("the cache lies under the XDG cache folder, else under the home folder
     CHECK(with_environment({}).cache_directory == "/home/somebody/.cache/backlight");
 }
 
+TEST_CASE("the tuning database lies beside the cache however the cache's path ends") {
+    const Environment tuning("BACKLIGHT_TUNING_PATH", std::nullopt);
+    for (const char* path : {"/own/cache", "/own/cache/", "/own/cache//", "/own/cache/./"}) {
+        CAPTURE(path);
+        const Environment cache("BACKLIGHT_CACHE_PATH", path);
+        CHECK(with_environment({}).cache_directory == "/own/cache");
+        CHECK(with_environment({}).tuning_database == "/own/cache.tuning.json");
+    }
+    CHECK(with_environment({.cache_directory = "/"}).cache_directory == "/");
+}
+
+TEST_CASE("relative paths are meant from where the process is when the Runtime is made") {
+    const auto here = std::filesystem::current_path();
+    const Environment tuning("BACKLIGHT_TUNING_PATH", "tuning.json");
+    CHECK(with_environment({}).tuning_database == here / "tuning.json");
+    CHECK(with_environment({.tuning_database = "own.json"}).tuning_database == here / "own.json");
+    CHECK(with_environment({.cache_directory = "cache"}).cache_directory == here / "cache");
+}
+
+TEST_CASE("a working directory that is gone costs what lies in it and nothing else") {
+    fresh_driver();
+    const auto here = std::filesystem::current_path();
+    const test::TemporaryDirectory folder;
+    const Environment layers("BACKLIGHT_CACHE_LAYERS", "pack.blpack:kernels");
+    RuntimeOptions options = fake_options();
+    std::filesystem::create_directory(folder.path() / "gone");
+    std::filesystem::current_path(folder.path() / "gone");
+    std::filesystem::remove(folder.path() / "gone");
+    options = with_environment(options);
+    try {
+        Runtime runtime(fake_options());
+        CHECK(runtime.backward({.seqlen_q = 64, .seqlen_kv = 64, .head_dim = 64}) != nullptr);
+    } catch (const Error& error) {
+        FAIL_CHECK(error.what());
+    }
+    std::filesystem::current_path(here);
+    CHECK(options.cache_layers.size() == 2);
+}
+
 TEST_CASE("a disabled disk cache has no directory, whatever the environment says") {
     const Environment cache("BACKLIGHT_CACHE_PATH", "/environment/cache");
     RuntimeOptions options;

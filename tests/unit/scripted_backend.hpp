@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -35,6 +36,9 @@ class ScriptedBackend : public compiler::Backend {
     }
     compiler::CompiledKernel compile(const compiler::KernelRequest& request) override {
         ++compiles;
+        if (before_compile) {
+            before_compile();
+        }
         const int at_once = ++running_;
         int most = most_at_once;
         while (at_once > most && !most_at_once.compare_exchange_weak(most, at_once)) {
@@ -54,6 +58,8 @@ class ScriptedBackend : public compiler::Backend {
         return bytes;
     }
 
+    /// Called within each compile, which fails if it throws. Set before the first.
+    std::function<void()> before_compile;
     std::atomic<int> compiles = 0;
     std::atomic<int> most_at_once = 0;
 

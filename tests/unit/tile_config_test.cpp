@@ -7,12 +7,13 @@
 using backlight::ErrorCode;
 using backlight::kernel_preset;
 using backlight::kernel_presets;
+using backlight::KernelFamily;
 using backlight::SequenceLengths;
 using backlight::shared_memory_bytes;
 using backlight::TileConfig;
 
-TEST_CASE("the presets are v1, v2 and v3, with the tiles of the article") {
-    REQUIRE(kernel_presets().size() == 3);
+TEST_CASE("the presets are v1, v2 and v3, with the tiles of the article, and wgmma") {
+    REQUIRE(kernel_presets().size() == 4);
     CHECK(kernel_presets()[0].name == "v1");
     CHECK(kernel_presets()[1].name == "v2");
     CHECK(kernel_presets()[2].name == "v3");
@@ -22,7 +23,11 @@ TEST_CASE("the presets are v1, v2 and v3, with the tiles of the article") {
           TileConfig{.block_q = 64, .block_kv = 64, .warps = 8, .stages = 1});
     CHECK(kernel_preset("v3") ==
           TileConfig{.block_q = 32, .block_kv = 64, .warps = 8, .stages = 2});
+    CHECK(kernel_presets()[3].name == "wgmma");
+    CHECK(kernel_preset("wgmma").family == KernelFamily::wgmma);
+    CHECK_FALSE(kernel_preset("wgmma").d_q_transposed);
     for (const auto& preset : kernel_presets()) {
+        CHECK((preset.config.family == KernelFamily::wgmma) == (preset.name == "wgmma"));
         CHECK_FALSE(preset.description.empty());
         CHECK(&kernel_preset(preset.name) == &preset.config);
     }
@@ -30,9 +35,10 @@ TEST_CASE("the presets are v1, v2 and v3, with the tiles of the article") {
 
 TEST_CASE("an unknown preset is refused with the names there are") {
     for (const char* name : {"v4", "", "V3", "v3 "}) {
-        backlight::test::check_refused(ErrorCode::unknown_kernel,
-                                       {"kernel is '" + std::string(name) + "'", "v1, v2, v3"},
-                                       [&] { kernel_preset(name); });
+        backlight::test::check_refused(
+            ErrorCode::unknown_kernel,
+            {"kernel is '" + std::string(name) + "'", "v1, v2, v3, wgmma"},
+            [&] { kernel_preset(name); });
     }
 }
 
@@ -51,6 +57,36 @@ TEST_CASE("shared memory is K, V, a Q and dO tile a stage, P, dS and the barrier
           2 * 64 * 64 * 2);
 }
 
+TEST_CASE("shared memory of wgmma is K, V, Q, dO, dS, dQ, statistics, tickets and the barriers") {
+    TileConfig config = kernel_preset("wgmma");
+    config.stages = 2;
+    // Two stages of Q and dO with LSE and delta; two buffers of dS; two of a part of dQ in fp32,
+    // and one on its way from fp32 to its own type; eight tickets; two barriers a stage of Q and of
+    // dO, a buffer of dS and a ticket, and one of that way.
+    const auto all_but_kv = [](std::size_t head_dim) {
+        return 2 * (2 * 64 * head_dim * 2 + 2 * 64 * 4) + 2 * 64 * 128 * 2 + 2 * 64 * 64 * 4 +
+               64 * 64 * (4 + 2) + 8 * 4 + (2 * 4 + 2 * 2 + 8 * 2 + 1) * 8;
+    };
+    // K and V with two barriers each, at head_dim 64 twice.
+    CHECK(shared_memory_bytes(config, 128) == all_but_kv(128) + 2 * (128 * 128 * 2 + 2 * 8));
+    CHECK(shared_memory_bytes(config, 64) == all_but_kv(64) + 2 * 2 * (128 * 64 * 2 + 2 * 8));
+    TileConfig deeper = config;
+    deeper.stages = 3;
+    for (const std::int64_t head_dim : {64, 128}) {
+        CHECK(shared_memory_bytes(deeper, head_dim) - shared_memory_bytes(config, head_dim) ==
+              static_cast<std::size_t>(2 * 64 * head_dim * 2 + 2 * 64 * 4 + 4 * 8));
+    }
+    // What takes no shared memory.
+    for (const bool transposed : {false, true}) {
+        for (const int heads : {1, 16}) {
+            TileConfig other = config;
+            other.d_q_transposed = transposed;
+            other.heads_per_group = heads;
+            CHECK(shared_memory_bytes(other, 64) == shared_memory_bytes(config, 64));
+        }
+    }
+}
+
 TEST_CASE("the text of a configuration names every field with its value") {
     CHECK(to_string(TileConfig{.block_q = 32,
                                .block_kv = 64,
@@ -60,4 +96,13 @@ TEST_CASE("the text of a configuration names every field with its value") {
                                .programmatic_dependent_launch = false}) ==
           "block_q=32 block_kv=64 warps=8 stages=2 sequence_lengths=compile_time "
           "programmatic_dependent_launch=false");
+    CHECK(to_string(TileConfig{.family = KernelFamily::wgmma,
+                               .block_q = 64,
+                               .block_kv = 128,
+                               .warps = 16,
+                               .stages = 3,
+                               .heads_per_group = 8,
+                               .d_q_transposed = true}) ==
+          "family=wgmma heads_per_group=8 d_q_transposed=true block_q=64 block_kv=128 warps=16 "
+          "stages=3 sequence_lengths=run_time programmatic_dependent_launch=true");
 }

@@ -144,8 +144,11 @@ TEST_CASE("a data type that is none is refused with its number") {
 
 // --- Configurations -----------------------------------------------------------------------------
 
-TEST_CASE("every preset fits every head_dim and both targets") {
+TEST_CASE("every preset of mma fits every head_dim and both targets") {
     for (const KernelPreset& preset : kernel_presets()) {
+        if (preset.config.family != KernelFamily::mma) {
+            continue;
+        }
         for (const std::int64_t head_dim : {64, 128}) {
             AttentionProblem problem = good_problem;
             problem.head_dim = head_dim;
@@ -153,6 +156,86 @@ TEST_CASE("every preset fits every head_dim and both targets") {
             CHECK_NOTHROW(validate(preset.config, problem, blackwell()));
         }
     }
+}
+
+TEST_CASE("wgmma fits every head_dim on Hopper and is refused by name anywhere else") {
+    for (const std::int64_t head_dim : {64, 128}) {
+        AttentionProblem problem = good_problem;
+        problem.head_dim = head_dim;
+        CHECK_NOTHROW(validate(kernel_preset("wgmma"), problem, hopper()));
+        for (const char* name : {"sm_100a", "sm_120a"}) {
+            check_refused(
+                ErrorCode::unsupported, {"family is wgmma", "Hopper", "sm_90a", name},
+                [&] { validate(kernel_preset("wgmma"), problem, device::target_by_name(name)); });
+        }
+    }
+}
+
+TEST_CASE("a wgmma configuration is refused by each of its rules, with field, value and rule") {
+    struct Field {
+        const char* name;
+        int TileConfig::*field;
+        std::vector<int> bad;
+        const char* rule;
+    };
+    constexpr int most = std::numeric_limits<int>::max();
+    const Field fields[] = {
+        {"block_q", &TileConfig::block_q, {16, 32, 128}, "it must be 64 for wgmma"},
+        {"block_kv", &TileConfig::block_kv, {32, 64, 256}, "it must be 128 for wgmma"},
+        {"warps", &TileConfig::warps, {1, 8, 12, 32}, "it must be 16 for wgmma"},
+        {"stages", &TileConfig::stages, {1}, "it must be 2 … 8 for wgmma"},
+        {"stages", &TileConfig::stages, {0, 9, most}, "it must be 1 … 8"},
+        {"heads_per_group", &TileConfig::heads_per_group, {0, -1, 1025, most}, "1 … 1024"},
+    };
+    for (const Field& field : fields) {
+        for (const int bad : field.bad) {
+            TileConfig config = kernel_preset("wgmma");
+            config.*field.field = bad;
+            refused(config, good_problem,
+                    {std::string(field.name) + " is " + std::to_string(bad), field.rule,
+                     "family=wgmma"});
+        }
+    }
+    TileConfig transposed = kernel_preset("wgmma");
+    transposed.d_q_transposed = true;
+    refused(transposed, good_problem, {"d_q_transposed is 1", "false where head_dim is not 64"});
+    AttentionProblem shallow = good_problem;
+    shallow.head_dim = 64;
+    CHECK_NOTHROW(validate(transposed, shallow, hopper()));
+    for (const int heads : {1, 3, 1024}) {
+        TileConfig config = kernel_preset("wgmma");
+        config.heads_per_group = heads;
+        CHECK_NOTHROW(validate(config, good_problem, hopper()));
+    }
+    TileConfig no_family;
+    no_family.family = static_cast<KernelFamily>(7);
+    refused(no_family, good_problem, {"family is 7", "mma or wgmma"});
+}
+
+TEST_CASE("wgmma's fields are refused for mma") {
+    TileConfig config = kernel_preset("v3");
+    config.heads_per_group = 2;
+    refused(config, good_problem, {"heads_per_group is 2", "it must be 1 for mma"});
+    config = kernel_preset("v3");
+    config.d_q_transposed = true;
+    AttentionProblem shallow = good_problem;
+    shallow.head_dim = 64;
+    refused(config, shallow, {"d_q_transposed is 1", "it must be false for mma"});
+}
+
+TEST_CASE("wgmma needs whole tiles of 64 queries and 128 keys") {
+    AttentionProblem problem = good_problem;
+    problem.causal = false;
+    problem.seqlen_q = 64;
+    problem.seqlen_kv = 128;
+    CHECK_NOTHROW(validate(kernel_preset("wgmma"), problem, hopper()));
+    problem.seqlen_kv = 192;
+    check_refused(ErrorCode::unsupported, {"seqlen_kv is 192", "multiple of block_kv = 128"},
+                  [&] { validate(kernel_preset("wgmma"), problem, hopper()); });
+    problem.seqlen_kv = 128;
+    problem.seqlen_q = 96;
+    check_refused(ErrorCode::unsupported, {"seqlen_q is 96", "multiple of block_q = 64"},
+                  [&] { validate(kernel_preset("wgmma"), problem, hopper()); });
 }
 
 TEST_CASE("a configuration's fields are refused outside their ranges, by name, value and rule") {
@@ -226,6 +309,18 @@ TEST_CASE("shared memory above the target's limit is refused there and accepted 
     AttentionProblem shallow = good_problem;
     shallow.head_dim = 64;
     CHECK_NOTHROW(validate(config, shallow, blackwell()));
+}
+
+TEST_CASE("stages of wgmma beyond the shared memory of a block are refused with both numbers") {
+    TileConfig config = kernel_preset("wgmma");
+    config.stages = 4;
+    check_refused(ErrorCode::shared_memory_exceeded,
+                  {"family=wgmma", "stages=4",
+                   std::to_string(shared_memory_bytes(config, 128)) + " bytes", "sm_90a", "232448"},
+                  [&] { validate(config, good_problem, hopper()); });
+    AttentionProblem shallow = good_problem;
+    shallow.head_dim = 64;
+    CHECK_NOTHROW(validate(config, shallow, hopper()));
 }
 
 TEST_CASE("the chain is made of validated parts only") {

@@ -30,19 +30,22 @@ inline constexpr const char* default_shape = "8_16_4096_128";
 std::vector<AttentionProblem> square_problems(const std::vector<std::string>& shapes, bool causal,
                                               bool full, DataType dtype);
 
-/// "block_q,block_kv,warps,stages", for example "32,64,8,2". Whether the geometry takes it is for
-/// the library to say.
+/// "block_q,block_kv,warps,stages", for example "32,64,8,2"; or fields by name, as in
+/// "family=wgmma,heads_per_group=8", where what is left out is the default, or of wgmma its
+/// preset's. Whether the geometry takes it is for the library to say.
 TileConfig parse_tile(std::string_view text);
 
 DataType parse_dtype(std::string_view text);
 
-/// A configuration under the name that reports give it: a preset's, or "tile_32_64_8_2".
+/// A configuration under the name that reports give it: a preset's, "tile_32_64_8_2", or
+/// "wgmma_64_128_16_2_heads_8".
 struct NamedConfig {
     std::string name;
     TileConfig config;
 };
 
-/// The preset's name where one has these tiles, else "tile_32_64_8_2".
+/// The preset's name where it differs in nothing but its launch, else "tile_32_64_8_2" or
+/// "wgmma_64_128_16_2_heads_8".
 std::string config_name(const TileConfig& config);
 
 /// About 4096: a length that the tiles divide, for kernels that take any such length.

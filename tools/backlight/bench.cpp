@@ -1,7 +1,9 @@
 #include "bench.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "arguments.hpp"
@@ -14,6 +16,7 @@
 #include "plot.hpp"
 #include "runtime_implementation.hpp"
 #include "session/gpu.hpp"
+#include "tuning/search_space.hpp"
 
 namespace backlight::tool {
 
@@ -34,6 +37,31 @@ std::vector<NamedConfig> configs_of(const BenchOptions& options) {
         }
     }
     return configs;
+}
+
+/// Where none is named, takes the presets out that a problem refuses on the card, unless all do;
+/// returns their names.
+std::vector<std::string> leave_out_presets(const BenchOptions& options,
+                                           const std::vector<AttentionProblem>& problems,
+                                           const device::Target& target,
+                                           std::vector<NamedConfig>& configs) {
+    const auto is_taken = [&](const NamedConfig& named) {
+        return std::ranges::all_of(problems, [&](const AttentionProblem& problem) {
+            return tuning::is_legal(named.config, problem, target);
+        });
+    };
+    std::vector<std::string> left_out;
+    if (!options.kernels.empty() || !options.tiles.empty() ||
+        std::ranges::none_of(configs, is_taken)) {
+        return left_out;
+    }
+    std::erase_if(configs, [&](const NamedConfig& named) {
+        if (!is_taken(named)) {
+            left_out.push_back(named.name);
+        }
+        return !is_taken(named);
+    });
+    return left_out;
 }
 
 void check_numbers(const BenchOptions& options) {
@@ -176,7 +204,7 @@ void bench(const BenchOptions& options, std::ostream& out) {
         return;
     }
     const std::vector<AttentionProblem> problems = problems_of(options);
-    const std::vector<NamedConfig> configs = configs_of(options);
+    std::vector<NamedConfig> configs = configs_of(options);
 
     RuntimeOptions runtime_options;
     runtime_options.device = options.device;
@@ -186,6 +214,8 @@ void bench(const BenchOptions& options, std::ostream& out) {
         profile(gpu, support, problems.front(), profiled_config(options, configs), options, out);
         return;
     }
+    const std::vector<std::string> left_out =
+        leave_out_presets(options, problems, gpu.device().properties().target, configs);
     // A long sweep must not end at its last problem because of an argument.
     for (const AttentionProblem& problem : problems) {
         for (const NamedConfig& named : configs) {
@@ -231,6 +261,10 @@ void bench(const BenchOptions& options, std::ostream& out) {
         }
         if (tables) {
             out << heading(report);
+            if (!left_out.empty()) {
+                out << fmt::format("Not timed, as not every shape may be had on this card: {}\n",
+                                   fmt::join(left_out, ", "));
+            }
         }
         for (const AttentionProblem& problem : problems) {
             report.problems.push_back(measure(gpu, support, nvml, matmul.get(), problem, configs,

@@ -91,6 +91,7 @@ Json to_json(const KernelResources& resources) {
             {"stack_bytes", resources.stack_bytes},
             {"spill_store_bytes", resources.spill_store_bytes},
             {"spill_load_bytes", resources.spill_load_bytes},
+            {"performance_warnings", resources.performance_warnings},
             {"shared_bytes", resources.shared_bytes},
             {"threads", resources.threads},
             {"blocks_per_multiprocessor", resources.blocks_per_multiprocessor},

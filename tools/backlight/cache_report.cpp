@@ -14,6 +14,7 @@
 #include "byte_text.hpp"
 #include "command.hpp"
 #include "json_file.hpp"
+#include "json_text.hpp"
 #include "text_table.hpp"
 
 namespace backlight::tool {
@@ -83,8 +84,10 @@ std::vector<LayerSummary> summaries_of(const compiler::KernelStore& store) {
     for (std::size_t i = 0; i < summaries.size(); ++i) {
         std::error_code unknown;
         summaries[i].state = states[i];
-        summaries[i].there = states[i].kind == std::string("pack in memory") ||
-                             std::filesystem::exists(states[i].location, unknown);
+        summaries[i].there = states[i].kind == "pack in memory" ||
+                             (states[i].kind == "directory"
+                                  ? std::filesystem::is_directory(states[i].location, unknown)
+                                  : std::filesystem::exists(states[i].location, unknown));
     }
     return summaries;
 }
@@ -116,8 +119,8 @@ std::string figure_of(const nlohmann::json& metadata, const char* name) {
 
 /// JSON as such, other text as text.
 Json parsed(const std::string& text) {
-    Json value = Json::parse(text, nullptr, false);
-    return value.is_discarded() ? Json(text) : value;
+    const auto [value, problem] = parse_json(text);
+    return problem.empty() ? Json(value) : Json(text);
 }
 
 bool matches(const cache::StoredEntry& entry, const ListOptions& options,
@@ -269,8 +272,10 @@ int verify_cache(const CacheLocation& location, bool remove_bad, std::ostream& o
         out << fmt::format("{}: {} good, {}; {} bad\n", name, listing.entries.size(),
                            byte_text(bytes), listing.bad.size());
         for (const cache::BadEntry& bad : listing.bad) {
-            out << fmt::format("bad: '{}': it {}{}\n", bad.path.string(), bad.reason,
-                               writable && remove_bad ? "; removed" : "");
+            out << fmt::format("bad: '{}': {}{}\n", bad.path.string(), bad.reason,
+                               bad.removed              ? "; removed"
+                               : writable && remove_bad ? "; not removed"
+                                                        : "");
         }
         const std::string refusal = store.cache().layer(i).refusal();
         if (!refusal.empty() || !listing.problem.empty()) {

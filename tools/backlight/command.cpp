@@ -101,7 +101,9 @@ void add_bench(const Setup& setup) {
     command->add_option("--shape", options.shapes,
                         "batch_heads_seqlen_headdim, may be repeated [8_16_4096_128]");
     command->add_option("--kernel", options.kernels, "Preset, may be repeated [all]");
-    command->add_option("--tile", options.tiles, "block_q,block_kv,warps,stages, may be repeated");
+    command->add_option(
+        "--tile", options.tiles,
+        "block_q,block_kv,warps,stages or family=wgmma,heads_per_group=8, may be repeated");
     command->add_option("--direction", arguments->direction, "backward, the only one there is");
     command->add_flag("--causal", arguments->causal, "With the causal mask (the default)");
     command->add_flag("--full", arguments->full, "Without a mask");
@@ -236,7 +238,9 @@ void add_inspect(const Setup& setup) {
     command->add_option("--target", options.targets,
                         "For example sm_120a, may be repeated [the GPU's, else sm_90a sm_120a]");
     command->add_option("--kernel", options.kernels, "Preset, may be repeated [all]");
-    command->add_option("--tile", options.tiles, "block_q,block_kv,warps,stages, may be repeated");
+    command->add_option(
+        "--tile", options.tiles,
+        "block_q,block_kv,warps,stages or family=wgmma,heads_per_group=8, may be repeated");
     command->add_option("--head-dim", options.head_dim, "[128]");
     command->add_flag("--causal", options.causal, "With the causal mask");
     command->add_option("--dtype", arguments->dtype, "bf16 or fp16 [bf16]");

@@ -63,10 +63,14 @@ std::vector<NamedConfig> ConfigurationChoice::configs_for(const AttentionProblem
     } else {
         constexpr std::int64_t shortest = 512;
         constexpr std::int64_t longest = 16384;
-        for (std::int64_t seqlen = shortest; seqlen <= longest; seqlen *= 2) {
-            AttentionProblem of_length = problem;
-            of_length.seqlen_q = of_length.seqlen_kv = seqlen;
-            add_configs(of_length, target, configs);
+        // And as many that are multiples of 64, not of the 128 that wgmma needs.
+        constexpr std::int64_t smaller_tile = 64;
+        for (const std::int64_t less : {std::int64_t{0}, smaller_tile}) {
+            for (std::int64_t seqlen = shortest; seqlen <= longest; seqlen *= 2) {
+                AttentionProblem of_length = problem;
+                of_length.seqlen_q = of_length.seqlen_kv = seqlen - less;
+                add_configs(of_length, target, configs);
+            }
         }
         std::erase_if(configs, [](const TileConfig& config) {
             return config.sequence_lengths == SequenceLengths::compile_time;

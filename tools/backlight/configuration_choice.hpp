@@ -21,8 +21,8 @@ class ConfigurationChoice {
     ConfigurationChoice(const std::filesystem::path& database, compiler::KernelStore& store)
         : tunings_(database), store_(store) {}
 
-    /// Each once, the heuristic's first. Of a problem without lengths, those of the usual lengths,
-    /// as far as they serve every length.
+    /// Each once, the heuristic's first. Of a problem without lengths, those of the usual lengths
+    /// and of others that are multiples of 64, as far as they serve every length.
     std::vector<NamedConfig> configs_for(const AttentionProblem& problem,
                                          const device::Target& target);
 

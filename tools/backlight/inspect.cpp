@@ -94,6 +94,11 @@ std::vector<Inspection> inspect_kernels(const InspectOptions& options) {
     std::vector<Inspection> inspections;
     for (const device::Target& target : targets_of(options, environment)) {
         for (const NamedConfig& named : configs) {
+            // Of the presets that nobody named, Hopper's for Hopper.
+            if (options.kernels.empty() && named.config.family == KernelFamily::wgmma &&
+                options.tiles.empty() && target.compute_major != 9) {
+                continue;
+            }
             inspections.push_back(inspect_one(options, environment, named, target));
         }
     }

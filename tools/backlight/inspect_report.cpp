@@ -45,6 +45,7 @@ nlohmann::ordered_json inspection_json(const Inspection& inspection, bool texts)
                                      {"stack_bytes", main.stack_bytes},
                                      {"spill_store_bytes", main.spill_store_bytes},
                                      {"spill_load_bytes", main.spill_load_bytes},
+                                     {"performance_warnings", main.performance_warnings},
                                      {"shared_bytes", main.shared_bytes},
                                      {"threads", main.threads},
                                      {"blocks_per_multiprocessor", main.blocks_per_multiprocessor},
@@ -74,6 +75,7 @@ std::string format_inspections(const std::vector<Inspection>& inspections) {
     TextTable table({"target", "kernel", "entry", "registers", "stack", "spill stores",
                      "spill loads", "shared", "threads", "blocks/SM", "compile"},
                     3);
+    std::string warnings;
     double wall = 0;
     for (const Inspection& inspection : inspections) {
         for (const InspectedKernel& kernel : inspection.kernels) {
@@ -87,6 +89,10 @@ std::string format_inspections(const std::vector<Inspection>& inspections) {
                        resources.cached
                            ? "cached"
                            : fmt::format("{:.0f} ms", resources.compile_milliseconds)});
+            for (const std::string& warning : resources.performance_warnings) {
+                warnings += fmt::format("{} {} {}: {}\n", inspection.target, inspection.name,
+                                        resources.kernel, warning);
+            }
         }
         wall += inspection.wall_milliseconds;
     }
@@ -95,7 +101,7 @@ std::string format_inspections(const std::vector<Inspection>& inspections) {
         text += fmt::format("d={} {} {}, NVRTC {}\n\n", problem.head_dim, to_string(problem.dtype),
                             problem.causal ? "causal" : "full", inspections.front().nvrtc_version);
     }
-    return text + table.text() +
+    return text + table.text() + (warnings.empty() ? "" : "\n" + warnings) +
            fmt::format("\n{} chain{} in {:.0f} ms by the wall clock, opening NVRTC included\n",
                        inspections.size(), inspections.size() == 1 ? "" : "s", wall);
 }

@@ -87,7 +87,9 @@ void SelectionArguments::add_to(CLI::App& command) {
     command.add_option("--dtype", dtypes_, "bf16 or fp16, may be repeated [both]");
     command.add_option("--kernel", options_.kernels,
                        "Preset, may be repeated [what the library chooses]");
-    command.add_option("--tile", options_.tiles, "block_q,block_kv,warps,stages, may be repeated");
+    command.add_option(
+        "--tile", options_.tiles,
+        "block_q,block_kv,warps,stages or family=wgmma,heads_per_group=8, may be repeated");
     command.add_flag("--bake-seqlen", options_.bake_seqlen,
                      "Sequence lengths of the shapes as constants of the kernels");
     command.add_flag("--tuned", options_.tuned,

@@ -5,12 +5,16 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <string_view>
+#include <system_error>
 
 #include "backlight/error.hpp"
+#include "json_text.hpp"
 
 namespace backlight::tool {
 
@@ -21,8 +25,10 @@ using nlohmann::json;
 constexpr std::array<std::string_view, 11> problem_fields = {
     "batch",  "heads", "seqlen",        "seqlen_q",       "seqlen_kv", "head_dim",
     "causal", "dtype", "softmax_scale", "configurations", "targets"};
-constexpr std::array<std::string_view, 6> config_fields = {
-    "block_q", "block_kv", "warps", "stages", "sequence_lengths", "programmatic_dependent_launch"};
+constexpr std::array<std::string_view, 9> config_fields = {
+    "family",         "block_q",          "block_kv",
+    "warps",          "stages",           "heads_per_group",
+    "d_q_transposed", "sequence_lengths", "programmatic_dependent_launch"};
 
 /// One object of a manifest, read field by field; errors say where it is.
 class Fields {
@@ -105,6 +111,19 @@ SequenceLengths sequence_lengths_of(const Fields& fields) {
                                    to_string(SequenceLengths::compile_time)));
 }
 
+KernelFamily family_of(const Fields& fields) {
+    if (!fields.has("family")) {
+        return KernelFamily::mma;
+    }
+    for (const KernelFamily family : {KernelFamily::mma, KernelFamily::wgmma}) {
+        if (fields.at("family") == to_string(family)) {
+            return family;
+        }
+    }
+    throw fields.wrong("family", fmt::format("\"{}\" or \"{}\"", to_string(KernelFamily::mma),
+                                             to_string(KernelFamily::wgmma)));
+}
+
 NamedConfig config_of(const json& value, const std::string& where) {
     if (value.is_string()) {
         const auto name = value.get<std::string>();
@@ -113,10 +132,24 @@ NamedConfig config_of(const json& value, const std::string& where) {
     const Fields fields(value, where, config_fields);
     constexpr std::int64_t largest = std::numeric_limits<int>::max();
     TileConfig config;
-    config.block_q = static_cast<int>(fields.count("block_q", largest));
-    config.block_kv = static_cast<int>(fields.count("block_kv", largest));
-    config.warps = static_cast<int>(fields.count("warps", largest));
-    config.stages = static_cast<int>(fields.count("stages", largest));
+    const bool wgmma = family_of(fields) == KernelFamily::wgmma;
+    if (wgmma) {
+        config = kernel_preset("wgmma");
+    }
+    // wgmma's tiles have one size: what is left out is its preset's.
+    const auto number = [&](const char* name, int& field) {
+        if (!wgmma || fields.has(name)) {
+            field = static_cast<int>(fields.count(name, largest));
+        }
+    };
+    number("block_q", config.block_q);
+    number("block_kv", config.block_kv);
+    number("warps", config.warps);
+    number("stages", config.stages);
+    if (fields.has("heads_per_group")) {
+        number("heads_per_group", config.heads_per_group);
+    }
+    config.d_q_transposed = fields.boolean("d_q_transposed", config.d_q_transposed);
     if (fields.has("sequence_lengths")) {
         config.sequence_lengths = sequence_lengths_of(fields);
     }
@@ -208,17 +241,17 @@ std::vector<WantedProblem> parse_manifest(const json& document, const std::strin
 
 std::vector<WantedProblem> read_manifest(const std::string& path,
                                          const ManifestDefaults& defaults) {
-    std::ifstream file(path);
-    if (!file) {
+    std::ifstream file(path, std::ios::binary);
+    std::error_code unknown;
+    // A directory can be opened like a file, and fails when it is read.
+    if (!file || std::filesystem::is_directory(path, unknown)) {
         throw Error(ErrorCode::file_error,
                     fmt::format("manifest is '{}': the file could not be read", path));
     }
-    json document;
-    try {
-        document = json::parse(file);
-    } catch (const json::parse_error& error) {
-        throw Error(ErrorCode::invalid_argument,
-                    fmt::format("manifest '{}': it is not JSON: {}", path, error.what()));
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const auto [document, problem] = parse_json(text, RepeatedField::refused);
+    if (!problem.empty()) {
+        throw Error(ErrorCode::invalid_argument, fmt::format("manifest '{}': {}", path, problem));
     }
     return parse_manifest(document, path, defaults);
 }

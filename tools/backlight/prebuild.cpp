@@ -33,9 +33,6 @@ double seconds_since(Clock::time_point start) {
 }
 
 int jobs_of(const PrebuildOptions& options, std::size_t kernels) {
-    if (options.jobs < 0) {
-        throw refused("jobs", std::to_string(options.jobs), "0 (one a core) or more");
-    }
     const std::size_t wanted = options.jobs > 0 ? static_cast<unsigned>(options.jobs)
                                                 : std::thread::hardware_concurrency();
     return static_cast<int>(std::clamp<std::size_t>(wanted, 1, std::max<std::size_t>(kernels, 1)));
@@ -43,6 +40,9 @@ int jobs_of(const PrebuildOptions& options, std::size_t kernels) {
 
 /// The layers in front are not looked at: what is prebuilt shall be whole by itself.
 compiler::KernelStoreOptions store_options(const PrebuildOptions& options) {
+    if (options.jobs < 0) {
+        throw refused("jobs", std::to_string(options.jobs), "0 (one a core) or more");
+    }
     RuntimeOptions runtime_options;
     runtime_options.cache_directory = options.cache_directory;
     const RuntimeOptions environment = with_environment(std::move(runtime_options));

@@ -15,6 +15,7 @@
 #include "plot.hpp"
 #include "progress_line.hpp"
 #include "runtime_implementation.hpp"
+#include "subcommand.hpp"
 #include "tune_report.hpp"
 #include "tuning/database.hpp"
 #include "tuning/search.hpp"
@@ -70,11 +71,21 @@ std::string title(const AttentionProblem& problem) {
                        problem.causal ? "causal" : "full");
 }
 
+/// "mma 32,64,8,2", "wgmma 64,128,16,2, 4 heads a group".
+std::string tile_text(const TileConfig& config) {
+    std::string text = fmt::format("{} {},{},{},{}", to_string(config.family), config.block_q,
+                                   config.block_kv, config.warps, config.stages);
+    if (config.family == KernelFamily::wgmma) {
+        text += fmt::format(", {} heads a group{}", config.heads_per_group,
+                            config.d_q_transposed ? ", dQ transposed" : "");
+    }
+    return text;
+}
+
 std::string progress_text(const AttentionProblem& problem, const TuneProgress& progress) {
-    std::string text = fmt::format(
-        "{}  {} {}/{}  {:.0f} s  {},{},{},{}", title(problem), progress.stage, progress.done + 1,
-        progress.total, progress.elapsed_seconds, progress.config.block_q, progress.config.block_kv,
-        progress.config.warps, progress.config.stages);
+    std::string text =
+        fmt::format("{}  {} {}/{}  {:.0f} s  {}", title(problem), progress.stage, progress.done + 1,
+                    progress.total, progress.elapsed_seconds, tile_text(progress.config));
     if (progress.best_milliseconds > 0) {
         text += fmt::format("  best {:.4f} ms", progress.best_milliseconds);
     }
@@ -113,7 +124,7 @@ void merge_databases(const TuneCommandOptions& options, const std::string& datab
         }
         merged.merge(one);
     }
-    const auto all = tuning::add_to_file(database, merged);
+    const auto all = tuning::add_to_file(database, merged, tuning::Addition::merged);
     out << fmt::format("{}: {} records after merging {} files\n", database, all.records().size(),
                        options.merge.size());
 }
@@ -148,6 +159,9 @@ void tune(const TuneCommandOptions& options, std::ostream& out, std::ostream& er
     runtime_options.tuning_database = options.database;
     const std::string database = with_environment(runtime_options).tuning_database;
     const bool tables = options.json != "-";
+    if (database.empty() && !(options.merge.empty() && options.export_file.empty())) {
+        throw refused("database", "", "a file: there is no default one without HOME");
+    }
 
     if (!options.merge.empty()) {
         merge_databases(options, database, tables ? out : errors);
@@ -191,7 +205,14 @@ void tune(const TuneCommandOptions& options, std::ostream& out, std::ostream& er
         }
     }
     if (!options.export_file.empty()) {
-        tuning::write_database(options.export_file, tuning::read_database(database).checked_only());
+        const tuning::Database checked = tuning::read_database(database).checked_only();
+        if (checked.records().empty()) {
+            throw Error(ErrorCode::file_error,
+                        fmt::format("export is '{}': there is nothing to write, as the database "
+                                    "'{}' has no checked records",
+                                    options.export_file, database));
+        }
+        tuning::write_database(options.export_file, checked);
     }
     if (options.json == "-") {
         write_json(options.json, document, out);

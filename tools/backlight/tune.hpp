@@ -16,7 +16,7 @@ struct TuneCommandOptions {
     bool causal = true;
     bool full = false;
     DataType dtype = DataType::bf16;
-    /// "mma", or empty: all.
+    /// "mma", "wgmma", or empty: all.
     std::string kernel_family;
     /// Only these, and the presets; empty: every legal configuration.
     std::vector<std::string> tiles;

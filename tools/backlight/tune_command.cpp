@@ -24,10 +24,11 @@ void add_tune(const Setup& setup) {
     command->add_flag("--full", arguments->full, "Without a mask");
     command->add_flag("--both", arguments->both, "With and without the mask");
     command->add_option("--dtype", arguments->dtype, "bf16 or fp16 [bf16]");
-    command->add_option("--kernel-family", options.kernel_family, "mma [all that there are]");
-    command->add_option(
-        "--tile", options.tiles,
-        "block_q,block_kv,warps,stages, may be repeated: only these and the presets");
+    command->add_option("--kernel-family", options.kernel_family,
+                        "mma or wgmma [all that the card takes]");
+    command->add_option("--tile", options.tiles,
+                        "block_q,block_kv,warps,stages or family=wgmma,heads_per_group=8, may be "
+                        "repeated: only these and the presets");
     command->add_option("--budget", arguments->budget, "Time for each problem [60s]");
     command->add_option("--repeats", options.repeats, "Samples of the fastest few [20]");
     command->add_flag("--retime", options.retime, "Also what the database has fresh figures of");

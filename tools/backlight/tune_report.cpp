@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "arguments.hpp"
 #include "bench_report.hpp"
 #include "text_table.hpp"
 #include "tuning/statistics.hpp"
@@ -93,8 +94,16 @@ std::string candidate_name(const TuneCandidate& candidate) {
     if (!candidate.preset.empty()) {
         return candidate.preset;
     }
+    TileConfig usual = config;
+    usual.sequence_lengths = {};
+    usual.programmatic_dependent_launch = true;
+    // A preset's tiles otherwise launched are told by their numbers, as they always were.
+    const std::string tiles = config.family == KernelFamily::wgmma
+                                  ? config_name(usual)
+                                  : fmt::format("tile_{}_{}_{}_{}", config.block_q, config.block_kv,
+                                                config.warps, config.stages);
     return fmt::format(
-        "tile_{}_{}_{}_{}{}{}", config.block_q, config.block_kv, config.warps, config.stages,
+        "{}{}{}", tiles,
         config.sequence_lengths == SequenceLengths::compile_time ? " constant lengths" : "",
         config.programmatic_dependent_launch ? "" : " no early launch");
 }
@@ -195,7 +204,7 @@ Chart tune_chart(const TuneReport& report) {
                 .title = fmt::format("B={} H={} N={} d={} {} {}", problem.batch, problem.heads,
                                      problem.seqlen_q, problem.head_dim, to_string(problem.dtype),
                                      problem.causal ? "causal" : "full"),
-                .x_label = "configuration: block_q, block_kv, warps, stages",
+                .x_label = "configuration: block_q, block_kv, warps, stages (wgmma: heads a group)",
                 .series = {{"presets", {}}, {"timed in full", {}}, {"screened", {}}}};
     constexpr std::size_t most_bars = 40;
     std::size_t bars = 0;

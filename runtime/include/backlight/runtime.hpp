@@ -37,6 +37,9 @@ struct KernelResources {
     int stack_bytes = 0;
     int spill_store_bytes = 0;
     int spill_load_bytes = 0;
+    /// The compiler's messages that the kernel is slower than its source says (ptxas's C75xx, such
+    /// as "wgmma serialized"); a kernel of this library that has any has a fault.
+    std::vector<std::string> performance_warnings = {};
     /// Static and dynamic shared memory of a thread block.
     std::size_t shared_bytes = 0;
     int threads = 0;

@@ -27,7 +27,8 @@ struct TuneProgress {
 };
 
 struct TuneOptions {
-    /// The family of kernels to search: "mma"; empty: all that the device can run.
+    /// The family of kernels to search, "mma" or "wgmma"; empty: all that the device can run. The
+    /// presets of the others are timed all the same, to compare with.
     std::string kernel_family = {};
     /// No further configuration is begun after this much time. The presets are always timed, and
     /// the fastest few timed in full, which may take some seconds more.

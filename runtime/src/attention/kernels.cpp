@@ -46,6 +46,7 @@ KernelResources kernel_resources(const KernelPlan& plan, const compiler::KernelL
     resources.stack_bytes = usage.stack_bytes;
     resources.spill_store_bytes = usage.spill_store_bytes;
     resources.spill_load_bytes = usage.spill_load_bytes;
+    resources.performance_warnings = usage.performance_warnings;
     resources.shared_bytes =
         static_cast<std::size_t>(usage.static_shared_bytes) + plan.shape.dynamic_shared_bytes;
     resources.threads = static_cast<int>(plan.shape.threads);

@@ -20,6 +20,7 @@ constexpr const char* stack_field = "stack_bytes";
 constexpr const char* spill_store_field = "spill_store_bytes";
 constexpr const char* spill_load_field = "spill_load_bytes";
 constexpr const char* static_shared_field = "static_shared_bytes";
+constexpr const char* performance_warnings_field = "performance_warnings";
 
 /// A count out of an entry's metadata; nothing unless it is a whole number that a kernel may have.
 std::optional<int> count_in(const nlohmann::json& metadata, const char* field, int largest) {
@@ -35,7 +36,7 @@ std::optional<int> count_in(const nlohmann::json& metadata, const char* field, i
 }  // namespace
 
 cache::Entry to_entry(const CompiledKernel& kernel, const std::string& entry_point) {
-    const nlohmann::json metadata = {
+    nlohmann::json metadata = {
         {entry_field, entry_point},
         {registers_field, kernel.resources.registers},
         {stack_field, kernel.resources.stack_bytes},
@@ -43,6 +44,9 @@ cache::Entry to_entry(const CompiledKernel& kernel, const std::string& entry_poi
         {spill_load_field, kernel.resources.spill_load_bytes},
         {static_shared_field, kernel.resources.static_shared_bytes},
     };
+    if (!kernel.resources.performance_warnings.empty()) {
+        metadata[performance_warnings_field] = kernel.resources.performance_warnings;
+    }
     return {.metadata = metadata.dump(), .payload = kernel.cubin};
 }
 
@@ -70,6 +74,14 @@ std::optional<CompiledKernel> from_entry(cache::Entry entry, const std::string& 
                         .spill_store_bytes = *spill_store,
                         .spill_load_bytes = *spill_load,
                         .static_shared_bytes = *static_shared};
+    if (const auto warnings = metadata.find(performance_warnings_field);
+        warnings != metadata.end() && warnings->is_array()) {
+        for (const nlohmann::json& warning : *warnings) {
+            if (warning.is_string()) {
+                kernel.resources.performance_warnings.push_back(warning.get<std::string>());
+            }
+        }
+    }
     return kernel;
 }
 

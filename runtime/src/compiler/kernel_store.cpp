@@ -260,6 +260,10 @@ KernelStore::Wanted KernelStore::wanted(const KernelRequest& request) const {
     return {key_of(request, ""), no_compiler};
 }
 
+bool KernelStore::has(const KernelRequest& request) const {
+    return in_memory(request) != nullptr || cache_.locate(wanted(request).key).has_value();
+}
+
 KernelStore::Result KernelStore::usable(std::optional<cache::LayerHit> hit, const cache::Key& key,
                                         const KernelRequest& request) {
     if (!hit) {
@@ -358,6 +362,10 @@ KernelStore::Result KernelStore::compile(const KernelRequest& request, const cac
     logger().info("compiled {} for {} in {:.0f} ms: {} registers, {} bytes spilled", request.entry,
                   request.target.name, kernel->compile_milliseconds, kernel->resources.registers,
                   kernel->resources.spill_store_bytes);
+    for (const std::string& warning : kernel->resources.performance_warnings) {
+        logger().warn("{} for {} will be slower than it need be: {}", request.entry,
+                      request.target.name, warning);
+    }
     cache_.store(key, to_entry(*kernel, request.entry), provenance_of(*kernel));
     return kernel;
 }

@@ -66,6 +66,9 @@ class KernelStore {
     /// The kernel if it is in memory, where `get` would neither read a file nor compile; else null.
     std::shared_ptr<const CompiledKernel> in_memory(const KernelRequest& request) const;
 
+    /// Whether `get` would find it in memory or in a layer of the cache. Counts nothing.
+    bool has(const KernelRequest& request) const;
+
     /// Another kernel in place of one from the cache that the device refused: from a layer behind
     /// that one's, else compiled.
     KernelLookup replace(const KernelRequest& request,

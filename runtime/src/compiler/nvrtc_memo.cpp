@@ -1,14 +1,15 @@
 #include "compiler/nvrtc_memo.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
-#include <system_error>
+#include <string>
 
 namespace backlight::compiler {
 
@@ -27,6 +28,26 @@ nlohmann::json identity_of(const std::string& file) {
             {"changed_nanoseconds", status.st_ctim.tv_nsec}};
 }
 
+/// The text of a memo of this user's; empty where there is none. Nothing in its place, such as a
+/// pipe, is waited for.
+std::string text_of(const std::filesystem::path& path) {
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (descriptor < 0) {
+        return {};
+    }
+    constexpr std::size_t longest = std::size_t{1} << 16U;
+    std::string text;
+    struct stat status {};
+    if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) &&
+        status.st_uid == ::geteuid()) {
+        text.resize(longest);
+        text.resize(static_cast<std::size_t>(
+            std::max<ssize_t>(::read(descriptor, text.data(), text.size()), 0)));
+    }
+    ::close(descriptor);
+    return text;
+}
+
 /// What decides, with the name itself, which file the loader opens for a name without a folder.
 nlohmann::json loader_state() {
     const char* path = std::getenv("LD_LIBRARY_PATH");
@@ -38,9 +59,7 @@ nlohmann::json loader_state() {
 
 std::optional<std::string> NvrtcMemo::recall(const std::string& asked) const noexcept {
     try {
-        std::ifstream stream(file_, std::ios::binary);
-        const std::string text{std::istreambuf_iterator<char>(stream), {}};
-        const nlohmann::json memo = nlohmann::json::parse(text, nullptr, false);
+        const nlohmann::json memo = nlohmann::json::parse(text_of(file_), nullptr, false);
         if (!memo.is_object() || memo.at("asked") != asked || memo.at("loader") != loader_state()) {
             return std::nullopt;
         }
@@ -67,18 +86,20 @@ void NvrtcMemo::keep(const std::string& asked, const std::filesystem::path& libr
                                      {"library", library.string()},
                                      {"identity", identity},
                                      {"version", version}};
-        // A reader finds the one before or this one, and never a part.
-        std::filesystem::path temporary = file_;
-        temporary += "." + std::to_string(::getpid());
-        std::ofstream stream(temporary, std::ios::binary);
-        stream << memo.dump();
-        stream.close();
-        std::error_code failure;
-        if (stream) {
-            std::filesystem::rename(temporary, file_, failure);
+        // A reader finds the one before or this one, and never a part. The name of the temporary
+        // cannot be foreseen: where all may write, a link that another has put there would be
+        // followed.
+        const std::string text = memo.dump();
+        std::string temporary = file_.string() + ".XXXXXX";
+        const int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
+        if (descriptor < 0) {
+            return;
         }
-        if (!stream || failure) {
-            std::filesystem::remove(temporary, failure);
+        const bool written =
+            ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+        if (::close(descriptor) != 0 || !written ||
+            ::rename(temporary.c_str(), file_.c_str()) != 0) {
+            ::unlink(temporary.c_str());
         }
     } catch (const std::exception&) {
         // The next process asks NVRTC again.

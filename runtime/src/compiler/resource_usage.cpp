@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
@@ -42,6 +43,18 @@ int required(std::string_view log, std::string_view label) {
         fmt::format("the compiler's log does not tell '{}'; the whole log:\n{}", label, log));
 }
 
+std::vector<std::string> performance_warnings(std::string_view log) {
+    // ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are …
+    constexpr std::string_view code = "(C75";
+    std::vector<std::string> warnings;
+    for (std::size_t at = log.find(code); at != std::string_view::npos; at = log.find(code, at)) {
+        const std::size_t end = std::min(log.find('\n', at), log.size());
+        warnings.emplace_back(log.substr(at, end - at));
+        at = end;
+    }
+    return warnings;
+}
+
 }  // namespace
 
 ResourceUsage parse_resource_usage(std::string_view log) {
@@ -54,6 +67,7 @@ ResourceUsage parse_resource_usage(std::string_view log) {
         .spill_load_bytes = required(log, "bytes spill loads"),
         // Printed only where there is some.
         .static_shared_bytes = number_before(log, "bytes smem").value_or(0),
+        .performance_warnings = performance_warnings(log),
     };
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace backlight::compiler {
 
@@ -11,6 +13,10 @@ struct ResourceUsage {
     int spill_store_bytes = 0;
     int spill_load_bytes = 0;
     int static_shared_bytes = 0;
+    /// What ptxas tells as a mere information and costs a kernel that is written for Hopper much of
+    /// its speed, its messages C75xx as they are: products of wgmma that are made to wait for each
+    /// other, a setmaxnreg that is ignored.
+    std::vector<std::string> performance_warnings = {};
 
     bool operator==(const ResourceUsage&) const = default;
 };

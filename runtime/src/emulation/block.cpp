@@ -4,16 +4,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <thread>
 #include <utility>
 
 namespace backlight::emulation {
-
-namespace {
-
-/// Thrown within the fibers of a block that is given up, to unwind them.
-struct Abandoned {};
-
-}  // namespace
 
 thread_local Block* Block::current_ = nullptr;
 
@@ -237,6 +231,9 @@ bool Block::make_progress() {
         }
         return true;
     }
+    if (look_at_counters()) {
+        return true;
+    }
     // Hardware's try_wait comes back after a while, and the kernel may do something else then.
     constexpr int most_refusals = 1000;
     bool refused = false;
@@ -251,6 +248,24 @@ bool Block::make_progress() {
     }
     refusals_ += refused ? 1 : 0;
     return refused;
+}
+
+bool Block::look_at_counters() {
+    if ((counters_seen_ && launch_.alone) || (launch_.given_up && launch_.given_up())) {
+        return false;
+    }
+    bool waited = false;
+    for (std::size_t index = 0; index < threads_.size(); ++index) {
+        if (!threads_[index].finished && threads_[index].waiting == Waiting::global_counter) {
+            wake(index);
+            waited = true;
+        }
+    }
+    if (waited && counters_seen_) {
+        std::this_thread::yield();  // It is for other blocks to count.
+    }
+    counters_seen_ = true;
+    return waited;
 }
 
 std::string Block::waiting_for(const Thread& thread) const {
@@ -280,6 +295,8 @@ std::string Block::waiting_for(const Thread& thread) const {
                                thread.awaited_registers, free_registers_);
         case Waiting::previous_kernel:
             return "waits for the previous kernel";
+        case Waiting::global_counter:
+            return "waits for a counter in global memory, and no other block runs";
     }
     return {};
 }

@@ -41,11 +41,18 @@ struct BlockLaunch {
     bool has_wgmma = true;
     /// Where bank conflicts are counted; null: nowhere.
     BankConflicts* bank_conflicts = nullptr;
+    /// No other block runs at the same time: nobody counts while this one waits for a counter.
+    bool alone = false;
+    /// A block that began before this one has failed: what it counts does not come. Empty: none.
+    std::function<bool()> given_up = {};
     /// Returns when the kernel before this one has ended. Empty: it has.
     std::function<void()> wait_for_previous = {};
     /// The block's first griddepcontrol.launch_dependents; may hold it up. Empty: nothing waits.
     std::function<void()> allow_next = {};
 };
+
+/// Thrown within the fibers of a block that is given up, to unwind them.
+struct Abandoned {};
 
 /// A thread block while it runs: a fiber for each thread, on the host thread that calls `run`. A
 /// seed decides which thread goes on wherever one may be held up, and when copies take effect.
@@ -117,6 +124,9 @@ class Block {
     unsigned add_global_counter(unsigned* counter, Site site);
     /// Lets other threads, and other blocks, come forward: the caller may be waiting for them.
     unsigned load_global_counter(const unsigned* counter, Site site);
+    /// Returns what the counter has reached. Other threads of the block go on meanwhile, and other
+    /// blocks, if they run at the same time.
+    unsigned wait_for_global_counter(const unsigned* counter, unsigned value, Site site);
 
   private:
     static constexpr int warp_lanes = 32;
@@ -139,6 +149,7 @@ class Block {
         mbarrier,
         registers,
         previous_kernel,
+        global_counter,
     };
 
     /// A copy from shared to global memory that a thread has asked for.
@@ -206,6 +217,9 @@ class Block {
     std::size_t pick();
     /// When no thread can go on: lets something happen that frees one. False if there is nothing.
     bool make_progress();
+    /// Lets the threads that wait for counters of global memory look again; false where there are
+    /// none, or nobody is left who could count.
+    bool look_at_counters();
     void abandon();
     [[noreturn]] void report_deadlock() const;
     /// The fault, or wrong_parity where that is what led the thread there.
@@ -355,6 +369,8 @@ class Block {
     /// 0: never; else once in that many chances.
     std::uint32_t yields_;
     std::uint32_t early_copies_;
+    /// All that wait for counters of global memory have looked since the block last counted.
+    bool counters_seen_ = false;
 
     std::map<std::uint32_t, MBarrier> mbarriers_;
     std::array<NamedBarrier, 16> named_barriers_;

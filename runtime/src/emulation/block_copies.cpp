@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <thread>
 
 #include "backlight/error.hpp"
 #include "emulation/block.hpp"
@@ -329,15 +328,24 @@ void Block::reduce_add_global(float* address, const float* values, int count, Si
 unsigned Block::add_global_counter(unsigned* counter, Site site) {
     maybe_yield();
     require(launch_.memory->check(counter, sizeof(*counter)), FaultKind::out_of_bounds, site);
+    counters_seen_ = false;
     return std::atomic_ref<unsigned>(*counter).fetch_add(1, std::memory_order_acq_rel);
 }
 
 unsigned Block::load_global_counter(const unsigned* counter, Site site) {
     maybe_yield();
-    std::this_thread::yield();
     require(launch_.memory->check(counter, sizeof(*counter)), FaultKind::out_of_bounds, site);
     return std::atomic_ref<unsigned>(*const_cast<unsigned*>(counter))
         .load(std::memory_order_acquire);
+}
+
+unsigned Block::wait_for_global_counter(const unsigned* counter, unsigned value, Site site) {
+    unsigned reached = load_global_counter(counter, site);
+    while (reached < value) {
+        wait(Waiting::global_counter, site);
+        reached = load_global_counter(counter, site);
+    }
+    return reached;
 }
 
 }  // namespace backlight::emulation

@@ -151,6 +151,8 @@ void GridRunner::run_block(const Launch& launch, std::uint32_t block, std::size_
                        .memory = &memory_,
                        .has_wgmma = has_wgmma_,
                        .bank_conflicts = bank_conflicts_,
+                       .alone = !several_,
+                       .given_up = [this, rank] { return failed_before(rank); },
                        .wait_for_previous = std::move(wait_for_previous),
                        .allow_next = std::move(allow_next)},
                       stacks);
@@ -196,6 +198,7 @@ void GridRunner::run_blocks(const Launch& launch, const std::vector<std::uint32_
             run_block(launch, blocks[i], rank);
         }
     };
+    several_ = workers > 1;
     std::vector<std::thread> others;
     for (std::size_t i = 1; i < workers; ++i) {
         others.emplace_back(work);
@@ -204,6 +207,7 @@ void GridRunner::run_blocks(const Launch& launch, const std::vector<std::uint32_
     for (std::thread& other : others) {
         other.join();
     }
+    several_ = false;
 }
 
 void GridRunner::run(const Launch& launch, const Launch* next) {

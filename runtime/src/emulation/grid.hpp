@@ -70,6 +70,8 @@ class GridRunner {
     const DeviceMemory& memory_;
     BankConflicts* bank_conflicts_;
     bool has_wgmma_;
+    /// More than one block runs at a time.
+    bool several_ = false;
     /// Blocks of the launch to come that have been started already.
     HeldBlocks started_early_;
     mutable std::mutex failure_mutex_;

@@ -85,6 +85,7 @@ constexpr Machine table = {
     .reduce_add_global = forward<&Block::reduce_add_global>,
     .add_global_counter = forward<&Block::add_global_counter>,
     .load_global_counter = forward<&Block::load_global_counter>,
+    .wait_for_global_counter = forward<&Block::wait_for_global_counter>,
 
     .wait_for_previous_kernel = forward<&Block::wait_for_previous_kernel>,
     .allow_next_kernel = forward<&Block::allow_next_kernel>,

@@ -27,6 +27,32 @@ std::vector<Contender> contenders_of(const std::vector<const Record*>& records) 
     return contenders;
 }
 
+/// Where records compete with each other.
+struct Place {
+    std::size_t layer;
+    Bucket bucket;
+
+    bool operator==(const Place&) const = default;
+};
+
+/// The places with a record of the card whose search had the family to compare with.
+std::vector<Place> places_covering(KernelFamily family, const Card& card,
+                                   std::span<const DatabaseLayer> layers) {
+    std::vector<Place> places;
+    for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+        for (const Record& record : layers[layer].database->records()) {
+            if (record.card == card && covers(record, family)) {
+                const Place place{layer, bucket_of(record.problem)};
+                // Records are in the order of their buckets.
+                if (places.empty() || places.back() != place) {
+                    places.push_back(place);
+                }
+            }
+        }
+    }
+    return places;
+}
+
 }  // namespace
 
 const char* to_string(ChoiceSource source) noexcept {
@@ -42,9 +68,13 @@ const char* to_string(ChoiceSource source) noexcept {
 }
 
 Choice choose(const AttentionProblem& problem, const device::DeviceProperties& device,
-              std::span<const DatabaseLayer> layers, const IsFresh& is_fresh) {
+              std::span<const DatabaseLayer> layers, const IsFresh& is_fresh,
+              const IsUsable& is_usable) {
     const Card card = card_of(device);
     const Bucket bucket = bucket_of(problem);
+    const TileConfig fallback = heuristic(problem, device.target);
+    const bool any_family = is_usable && !is_usable(fallback);
+    const std::vector<Place> covering = places_covering(fallback.family, card, layers);
     using Rank = std::tuple<int, bool, std::size_t>;  // distance, stale, layer
     struct Candidate {
         Rank rank;
@@ -57,10 +87,13 @@ Choice choose(const AttentionProblem& problem, const device::DeviceProperties& d
             if (!record.checked || record.card != card || !serves_lengths(record, problem)) {
                 continue;
             }
-            const auto away = distance(bucket, bucket_of(record.problem));
+            const Bucket records_bucket = bucket_of(record.problem);
+            const auto away = distance(bucket, records_bucket);
             // What is farther than another need not be asked whether it is legal or fresh.
             if (!away || (nearest >= 0 && *away > nearest) ||
-                !is_legal(record.config, problem, device.target)) {
+                (!any_family && std::ranges::count(covering, Place{layer, records_bucket}) == 0) ||
+                !is_legal(record.config, problem, device.target) ||
+                (is_usable && !is_usable(record.config))) {
                 continue;
             }
             nearest = *away;
@@ -70,7 +103,6 @@ Choice choose(const AttentionProblem& problem, const device::DeviceProperties& d
     std::erase_if(candidates, [&](const Candidate& candidate) {
         return std::get<0>(candidate.rank) > nearest;
     });
-    const TileConfig fallback = heuristic(problem, device.target);
     if (candidates.empty()) {
         return {.config = fallback};
     }

@@ -35,7 +35,7 @@ bool gives_way(const Record& left, const Record& right) {
                           record.kernel_digest, record.samples_milliseconds,
                           record.baseline_milliseconds, record.problem.batch, record.problem.heads,
                           record.problem.seqlen_q, record.problem.seqlen_kv,
-                          record.problem.effective_softmax_scale());
+                          record.problem.effective_softmax_scale(), record.families);
     };
     return rank(left) < rank(right);
 }
@@ -56,14 +56,27 @@ void Database::put(Record record) {
     }
 }
 
+void Database::put_all(const Database& other) {
+    for (const Record& record : other.records_) {
+        put(record);
+    }
+    for (const nlohmann::json& entry : other.foreign_) {
+        keep_foreign(entry);
+    }
+}
+
+void Database::merge_record(Record record) {
+    const auto place = std::ranges::lower_bound(records_, record, earlier_place);
+    if (place == records_.end() || !same_place(*place, record)) {
+        records_.insert(place, std::move(record));
+    } else if (gives_way(*place, record)) {
+        *place = std::move(record);
+    }
+}
+
 void Database::merge(const Database& other) {
     for (const Record& record : other.records_) {
-        const auto place = std::ranges::lower_bound(records_, record, earlier_place);
-        if (place == records_.end() || !same_place(*place, record)) {
-            records_.insert(place, record);
-        } else if (gives_way(*place, record)) {
-            *place = record;
-        }
+        merge_record(record);
     }
     for (const nlohmann::json& entry : other.foreign_) {
         keep_foreign(entry);

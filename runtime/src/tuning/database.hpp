@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -7,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "backlight/error.hpp"
 #include "tuning/record.hpp"
 
 namespace backlight::tuning {
@@ -20,9 +22,13 @@ class Database {
 
     /// In place of the one that has its place.
     void put(Record record);
+    /// All of the other's, in place of those that have their places.
+    void put_all(const Database& other);
     /// Takes over what the other has: where both have a record of a place, the newer counts; of the
     /// same date the one with more samples. Merging in any order gives the same.
     void merge(const Database& other);
+    /// The same of one record.
+    void merge_record(Record record);
     /// Without the records that no plan may use, which are kept only so that the tuner need not
     /// time them again.
     Database checked_only() const;
@@ -39,10 +45,17 @@ class Database {
     std::vector<nlohmann::json> foreign_;
 };
 
+/// A database that is whole, but of a version that this build does not read.
+class OtherVersion : public Error {
+  public:
+    using Error::Error;
+};
+
 /// JSON, a record a line; see docs/tuning.md.
 std::string to_json_text(const Database& database);
-/// Throws `file_error` for text that is no database of a version we read; `name` is what the text
-/// is called there. Entries that are not understood become foreign.
+/// Throws `file_error` for text that is no database of a version we read, `OtherVersion` where that
+/// is all that is wrong; `name` is what the text is called there. Entries that are not understood
+/// become foreign; of two records of a place the newer counts.
 Database from_json_text(std::string_view text, const std::string& name);
 
 /// The same, but of the records only those that plans may use: in text as `to_json_text` writes it
@@ -54,10 +67,23 @@ Database checked_from_json_text(std::string_view text, const std::string& name);
 Database read_database(const std::filesystem::path& path);
 Database read_checked_records(const std::filesystem::path& path);
 
-/// Merges the records into the file, which need not exist, under a lock that other processes keep
-/// too; returns what the file then holds. The file is replaced as a whole: a reader finds the old
-/// or the new one. A file that is no database is kept as "<file>.broken". Throws `file_error`.
-Database add_to_file(const std::filesystem::path& path, const Database& additions);
+/// How records come to those that a file has already.
+enum class Addition {
+    /// Where both have a record of a place, the newer counts.
+    merged,
+    /// They have just been measured here, and count whatever date is on the others: a clock may
+    /// have been ahead.
+    measured
+};
+
+/// Adds records to the file, which need not exist, under a lock that other processes keep too, as
+/// long as none holds it for longer than `lock_timeout`; returns what the file then holds. The file
+/// is replaced as a whole: a reader finds the old or the new one. A file that can be read and is no
+/// database is kept as "<file>.broken"; one of another version is left as it is, and so is whatever
+/// cannot be read. Throws `file_error`.
+Database add_to_file(const std::filesystem::path& path, const Database& additions,
+                     Addition addition,
+                     std::chrono::milliseconds lock_timeout = std::chrono::seconds(10));
 
 /// Replaces the file, as a whole; throws `file_error`.
 void write_database(const std::filesystem::path& path, const Database& database);

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "backlight/cache/key_lock.hpp"
 #include "backlight/error.hpp"
 #include "logging.hpp"
 #include "tuning/database.hpp"
@@ -112,34 +112,44 @@ void make_parent(const std::filesystem::path& path) {
     }
 }
 
-/// A link stays one: what it leads to is replaced.
+/// A link stays one: what it leads to is replaced. Not one of another user, such as lies in a
+/// directory that all may write: it would have this user replace any file of their own.
 std::filesystem::path resolved(const std::filesystem::path& path) {
+    struct stat link {};
+    if (::lstat(path.c_str(), &link) == 0 && S_ISLNK(link.st_mode) && link.st_uid != 0 &&
+        link.st_uid != ::geteuid()) {
+        throw Error(ErrorCode::file_error,
+                    fmt::format("tuning database '{}': it is a symbolic link of user {}, not of "
+                                "user {} or root",
+                                path.string(), link.st_uid, ::geteuid()));
+    }
     std::error_code failure;
     const std::filesystem::path target = std::filesystem::canonical(path, failure);
     return failure ? path : target;
 }
 
-/// Held by whoever reads the file in order to replace it. Where there are no locks, such as on some
-/// network file systems, two tuners at once may lose each other's records, and no more.
-class Lock {
-  public:
-    explicit Lock(const std::filesystem::path& path)
-        : file_(::open((path.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
-                       S_IRUSR | S_IWUSR)) {
-        while (file_.opened() && ::flock(file_.number(), LOCK_EX) != 0 && errno == EINTR) {
-        }
+/// "<file>.broken", or with a number the first that is free: what was kept before stays.
+std::string free_name_aside(const std::filesystem::path& path) {
+    const std::string aside = path.string() + ".broken";
+    std::string name = aside;
+    struct stat status {};
+    for (int number = 2; ::lstat(name.c_str(), &status) == 0; ++number) {
+        name = fmt::format("{}.{}", aside, number);
     }
+    return name;
+}
 
-  private:
-    Descriptor file_;
-};
-
-/// What the file holds, for the sake of adding to it: one that is no database is put aside.
+/// What the file holds, for the sake of adding to it: one that is no database is put aside. What
+/// cannot be read, or is another kind of thing than a file, is not known to be broken, and is left
+/// alone; so is one of another version, which is of use to another build.
 Database read_to_replace(const std::filesystem::path& path) {
+    const auto text = read_file(path);
     try {
-        return read_database(path);
+        return text ? from_json_text(*text, path.string()) : Database{};
+    } catch (const OtherVersion&) {
+        throw;
     } catch (const Error& error) {
-        const std::string aside = path.string() + ".broken";
+        const std::string aside = free_name_aside(path);
         if (::rename(path.c_str(), aside.c_str()) != 0) {
             throw failed(path, "it is no database, and cannot be put aside");
         }
@@ -191,12 +201,22 @@ void write_database(const std::filesystem::path& given, const Database& database
     }
 }
 
-Database add_to_file(const std::filesystem::path& given, const Database& additions) {
+Database add_to_file(const std::filesystem::path& given, const Database& additions,
+                     Addition addition, std::chrono::milliseconds lock_timeout) {
     const std::filesystem::path path = resolved(given);
     make_parent(path);
-    const Lock lock(path);
+    // Held by whoever reads the file in order to replace it. Where there are no locks, such as on
+    // some network file systems, and where its holder has stopped, two tuners at once may lose each
+    // other's records, and no more.
+    const cache::KeyLock lock = cache::KeyLock::acquire(path.string() + ".lock", lock_timeout);
+    if (lock.state() == cache::KeyLock::State::timed_out) {
+        logger().warn(
+            "tuning database '{}': another process has held its lock for too long: going "
+            "on without it",
+            path.string());
+    }
     Database database = read_to_replace(path);
-    database.merge(additions);
+    addition == Addition::merged ? database.merge(additions) : database.put_all(additions);
     write_database(path, database);
     return database;
 }

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "backlight/error.hpp"
+#include "json_text.hpp"
 #include "tuning/database.hpp"
 
 namespace backlight::tuning {
@@ -26,7 +27,7 @@ std::string first_line() {
                        format_version);
 }
 constexpr std::string_view last_line = "\n]}\n";
-constexpr std::string_view checked_field = "\"checked\":true";
+constexpr std::string_view unchecked_field = "\"checked\":false";
 
 /// Events resolve about half a microsecond: more digits than nanoseconds are none.
 double rounded(double milliseconds) {
@@ -53,7 +54,7 @@ Json to_json(const Record& record) {
           {"causal", record.problem.causal},
           {"dtype", to_string(record.problem.dtype)}}},
         {"bucket", to_string(bucket_of(record.problem))},
-        {"kernel_family", mma_family},
+        {"kernel_family", to_string(record.config.family)},
         {"config",
          {{"block_q", record.config.block_q},
           {"block_kv", record.config.block_kv},
@@ -66,6 +67,13 @@ Json to_json(const Record& record) {
         {"date", record.date},
         {"baseline_ms", rounded(record.baseline_milliseconds)},
         {"samples_ms", std::move(samples)}};
+    for (const KernelFamily family : record.families) {
+        entry["families"].push_back(to_string(family));
+    }
+    if (record.config.family == KernelFamily::wgmma) {
+        entry["config"]["heads_per_group"] = record.config.heads_per_group;
+        entry["config"]["d_q_transposed"] = record.config.d_q_transposed;
+    }
     return entry;
 }
 
@@ -93,6 +101,21 @@ Value named(const nlohmann::json& object, const char* field, Value first, Value 
     return name == to_string(first) ? first : second;
 }
 
+/// Nothing where there is no such field. A family that this build does not know has nothing to say
+/// to it.
+std::vector<KernelFamily> families_in(const nlohmann::json& entry) {
+    std::vector<KernelFamily> families;
+    if (const auto names = entry.find("families"); names != entry.end()) {
+        for (const KernelFamily family : {KernelFamily::mma, KernelFamily::wgmma}) {
+            if (std::ranges::any_of(*names,
+                                    [&](const auto& name) { return name == to_string(family); })) {
+                families.push_back(family);
+            }
+        }
+    }
+    return families;
+}
+
 double milliseconds(const nlohmann::json& value, bool may_be_zero) {
     const auto time = value.get<double>();
     if (!std::isfinite(time) || time < 0 || (time == 0 && !may_be_zero)) {
@@ -102,9 +125,6 @@ double milliseconds(const nlohmann::json& value, bool may_be_zero) {
 }
 
 Record record_of(const nlohmann::json& entry) {
-    if (entry.at("kernel_family") != mma_family) {
-        throw std::out_of_range("kernel_family");
-    }
     Record record;
     const nlohmann::json& card = entry.at("card");
     record.card = {.name = card.at("name").get<std::string>(),
@@ -122,6 +142,7 @@ Record record_of(const nlohmann::json& entry) {
     };
     const nlohmann::json& config = entry.at("config");
     record.config = {
+        .family = named(entry, "kernel_family", KernelFamily::mma, KernelFamily::wgmma),
         .block_q = number<int>(config, "block_q", 1),
         .block_kv = number<int>(config, "block_kv", 1),
         .warps = number<int>(config, "warps", 1),
@@ -130,9 +151,14 @@ Record record_of(const nlohmann::json& entry) {
                                   SequenceLengths::compile_time),
         .programmatic_dependent_launch = config.at("programmatic_dependent_launch").get<bool>(),
     };
+    if (record.config.family == KernelFamily::wgmma) {
+        record.config.heads_per_group = number<int>(config, "heads_per_group", 1);
+        record.config.d_q_transposed = config.at("d_q_transposed").get<bool>();
+    }
     record.kernel_digest = entry.at("kernel_digest").get<std::string>();
     record.checked = entry.at("checked").get<bool>();
     record.date = entry.at("date").get<std::string>();
+    record.families = families_in(entry);
     record.baseline_milliseconds = milliseconds(entry.at("baseline_ms"), true);
     const nlohmann::json& samples = entry.at("samples_ms");
     if (!samples.is_array() || samples.empty() || samples.size() > most_samples) {
@@ -189,7 +215,8 @@ Database checked_from_json_text(std::string_view text, const std::string& name) 
         if (line.ends_with(',')) {
             line.remove_suffix(1);
         }
-        if (line.find(checked_field) == std::string_view::npos) {
+        // A line that a person has changed may be of any form, and is parsed.
+        if (line.find(unchecked_field) != std::string_view::npos) {
             continue;
         }
         const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
@@ -197,19 +224,22 @@ Database checked_from_json_text(std::string_view text, const std::string& name) 
             return from_json_text(text, name).checked_only();
         }
         if (auto record = try_record_of(entry); record && record->checked) {
-            database.put(std::move(*record));
+            database.merge_record(std::move(*record));
         }
     }
     return database;
 }
 
 Database from_json_text(std::string_view text, const std::string& name) {
-    const auto refuse = [&](const char* what) {
+    const auto refuse = [&](std::string_view what) {
         return Error(ErrorCode::file_error, fmt::format("tuning database '{}': {}", name, what));
     };
-    const nlohmann::json document = nlohmann::json::parse(text, nullptr, false);
+    const auto [document, problem] = parse_json(text);
+    if (!problem.empty()) {
+        throw refuse(problem);
+    }
     if (!document.is_object()) {
-        throw refuse("it is not JSON, or cut short");
+        throw refuse("it is JSON, but no tuning database");
     }
     const auto format = document.find("format");
     const auto version = document.find("version");
@@ -219,12 +249,13 @@ Database from_json_text(std::string_view text, const std::string& name) {
         throw refuse("it is JSON, but no tuning database");
     }
     if (*version != format_version) {
-        throw refuse("it is of a version that this build does not read");
+        throw OtherVersion(ErrorCode::file_error,
+                           refuse("it is of a version that this build does not read").what());
     }
     Database database;
     for (const nlohmann::json& entry : *records) {
         if (auto record = try_record_of(entry)) {
-            database.put(std::move(*record));
+            database.merge_record(std::move(*record));
         } else {
             database.keep_foreign(entry);
         }

@@ -77,6 +77,10 @@ bool serves_lengths(const Record& record, const AttentionProblem& problem) {
             record.problem.seqlen_kv == problem.seqlen_kv);
 }
 
+bool covers(const Record& record, KernelFamily family) {
+    return record.config.family == family || std::ranges::count(record.families, family) > 0;
+}
+
 std::string now_utc() {
     return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
 }

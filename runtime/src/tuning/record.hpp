@@ -46,9 +46,6 @@ std::optional<int> distance(const Bucket& left, const Bucket& right);
 /// "bf16 head_dim=128 causal seqlen_q=4096 …": for people and logs.
 std::string to_string(const Bucket& bucket);
 
-/// The only family of kernels that this build has.
-inline constexpr const char* mma_family = "mma";
-
 /// One configuration timed on one kind of card.
 struct Record {
     Card card;
@@ -66,6 +63,9 @@ struct Record {
     double baseline_milliseconds = 0;
     /// UTC, ISO 8601.
     std::string date;
+    /// The families of kernels that took part in the search, whatever came of them, in the order of
+    /// their numbers. Empty in what was recorded when there was only mma.
+    std::vector<KernelFamily> families = {};
 
     bool operator==(const Record&) const = default;
 };
@@ -76,6 +76,9 @@ bool same_place(const Record& left, const Record& right);
 
 /// The record serves the problem: for kernels with constant lengths, the lengths are the problem's.
 bool serves_lengths(const Record& record, const AttentionProblem& problem);
+
+/// The record's search had that family to compare with; a record's own always had.
+bool covers(const Record& record, KernelFamily family);
 
 /// The time, as records hold it.
 std::string now_utc();

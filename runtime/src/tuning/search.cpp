@@ -317,11 +317,7 @@ void check_options(const TuneOptions& options) {
                     fmt::format("compile_threads is {}: it must be 0, for one a core, or more",
                                 options.compile_threads));
     }
-    if (!options.kernel_family.empty() && options.kernel_family != mma_family) {
-        throw Error(ErrorCode::unsupported,
-                    fmt::format("kernel_family is '{}': this build has the family {} only",
-                                options.kernel_family, mma_family));
-    }
+    kernel_family(options.kernel_family);
 }
 
 std::vector<TuneCandidate> search(const SearchRequest& request, const TuneOptions& options,

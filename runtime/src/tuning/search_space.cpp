@@ -1,5 +1,7 @@
 #include "tuning/search_space.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -12,7 +14,7 @@ namespace backlight::tuning {
 
 namespace {
 
-// The documented ranges of TileConfig.
+// The documented ranges of TileConfig for mma.
 constexpr int most_block_q = 256;
 constexpr int most_block_kv = 256;
 constexpr int most_warps = 32;
@@ -31,10 +33,12 @@ auto order_of(const TileConfig& config) {
     const bool usual_launch = config.sequence_lengths == SequenceLengths::run_time &&
                               config.programmatic_dependent_launch;
     return std::tuple(
-        preset_rank(config), !usual_launch, std::max(config.stages - usual_stages, 0),
+        preset_rank(config), !usual_launch, config.family != KernelFamily::wgmma,
+        std::max(config.stages - usual_stages, 0),
         std::abs(std::log2(static_cast<double>(std::max(config.warps, 1)) / usual_warps)),
         config.stages, config.block_q, config.block_kv, config.warps,
-        static_cast<int>(config.sequence_lengths), !config.programmatic_dependent_launch);
+        static_cast<int>(config.sequence_lengths), !config.programmatic_dependent_launch,
+        static_cast<int>(config.family), config.heads_per_group, config.d_q_transposed);
 }
 
 }  // namespace
@@ -50,9 +54,24 @@ bool is_legal(const TileConfig& config, const AttentionProblem& problem,
     }
 }
 
-std::vector<TileConfig> legal_tiles(const AttentionProblem& problem, const device::Target& target) {
-    attention::validate(problem);
-    std::vector<TileConfig> tiles;
+std::optional<KernelFamily> kernel_family(std::string_view name) {
+    if (name.empty()) {
+        return std::nullopt;
+    }
+    for (const KernelFamily family : {KernelFamily::mma, KernelFamily::wgmma}) {
+        if (name == to_string(family)) {
+            return family;
+        }
+    }
+    throw Error(ErrorCode::unsupported,
+                fmt::format("kernel_family is '{}': this build has the families {} and {}", name,
+                            to_string(KernelFamily::mma), to_string(KernelFamily::wgmma)));
+}
+
+namespace {
+
+void add_mma_tiles(const AttentionProblem& problem, const device::Target& target,
+                   std::vector<TileConfig>& tiles) {
     TileConfig config;
     for (config.block_q = 16; config.block_q <= most_block_q; config.block_q += 16) {
         for (config.block_kv = 32; config.block_kv <= most_block_kv; config.block_kv += 32) {
@@ -67,6 +86,37 @@ std::vector<TileConfig> legal_tiles(const AttentionProblem& problem, const devic
                 }
             }
         }
+    }
+}
+
+/// Tiles are of one size; what differs is how far loads run ahead (beyond four stages there is
+/// nothing left to hide) and in which order the heads are taken.
+void add_wgmma_tiles(const AttentionProblem& problem, const device::Target& target,
+                     std::vector<TileConfig>& tiles) {
+    constexpr int deepest = 4;
+    TileConfig config = kernel_preset("wgmma");
+    for (config.stages = 2; config.stages <= deepest; ++config.stages) {
+        for (const int heads : {1, 2, 4, 8, 16}) {
+            config.heads_per_group = heads;
+            if (!is_legal(config, problem, target)) {
+                break;  // The order of the heads makes nothing legal.
+            }
+            tiles.push_back(config);
+        }
+    }
+}
+
+}  // namespace
+
+std::vector<TileConfig> legal_tiles(const AttentionProblem& problem, const device::Target& target,
+                                    std::optional<KernelFamily> family) {
+    attention::validate(problem);
+    std::vector<TileConfig> tiles;
+    if (family != KernelFamily::wgmma) {
+        add_mma_tiles(problem, target, tiles);
+    }
+    if (family != KernelFamily::mma) {
+        add_wgmma_tiles(problem, target, tiles);
     }
     std::ranges::sort(tiles, comes_before);
     return tiles;

@@ -1,9 +1,12 @@
 #include "tuning/tune.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
 
+#include "attention/kernels.hpp"
 #include "attention/validation.hpp"
 #include "backlight/error.hpp"
 #include "logging.hpp"
@@ -23,18 +26,22 @@ namespace tuning {
 
 namespace {
 
-Choice choose(const AttentionProblem& problem, attention::KernelLoader& loader, Tunings& tunings) {
-    const device::DeviceProperties& device = loader.device().properties();
-    return tunings.choose(problem, device, [&](const Record& record) {
+IsFresh freshness(attention::KernelLoader& loader) {
+    return [&loader](const Record& record) {
         try {
             return !record.kernel_digest.empty() &&
                    record.kernel_digest == main_kernel_digest(loader.store(), record.problem,
-                                                              record.config, device.target);
+                                                              record.config,
+                                                              loader.device().properties().target);
         } catch (const Error&) {
             // Without a compiler no digest can be told, and a kernel may come from the cache.
             return false;
         }
-    });
+    };
+}
+
+Choice choose(const AttentionProblem& problem, attention::KernelLoader& loader, Tunings& tunings) {
+    return tunings.choose(problem, loader.device().properties(), freshness(loader));
 }
 
 void append(std::vector<TileConfig>& configs, const TileConfig& config) {
@@ -62,7 +69,13 @@ SearchRequest request_for(const AttentionProblem& problem, const TuneOptions& op
         append(request.compared, incumbent);
     }
     if (options.candidates.empty()) {
-        request.candidates = legal_tiles(problem, device.target);
+        request.candidates =
+            legal_tiles(problem, device.target, kernel_family(options.kernel_family));
+        if (request.candidates.empty()) {
+            throw Error(ErrorCode::unsupported,
+                        fmt::format("kernel_family is '{}': none of its kernels takes {} on {}",
+                                    options.kernel_family, to_string(problem), device.target.name));
+        }
         request.with_variants = true;
     } else {
         for (const TileConfig& config : options.candidates) {
@@ -84,6 +97,16 @@ SearchRequest request_for(const AttentionProblem& problem, const TuneOptions& op
 Database records_of(const std::vector<TuneCandidate>& candidates, const AttentionProblem& problem,
                     const Card& card) {
     Database database;
+    std::vector<KernelFamily> families;
+    for (const KernelFamily family : {KernelFamily::mma, KernelFamily::wgmma}) {
+        const auto of_family = [&](const TuneCandidate& candidate) {
+            return candidate.config.family == family &&
+                   candidate.outcome != TuneOutcome::not_reached;
+        };
+        if (std::ranges::any_of(candidates, of_family)) {
+            families.push_back(family);
+        }
+    }
     for (const TuneCandidate& candidate : candidates) {
         const bool timed = candidate.outcome == TuneOutcome::timed;
         if (candidate.from_database || (!timed && candidate.outcome != TuneOutcome::slow)) {
@@ -96,7 +119,8 @@ Database records_of(const std::vector<TuneCandidate>& candidates, const Attentio
                       .checked = timed,
                       .samples_milliseconds = candidate.samples_milliseconds,
                       .baseline_milliseconds = candidate.baseline_milliseconds,
-                      .date = now_utc()});
+                      .date = now_utc(),
+                      .families = families});
     }
     return database;
 }
@@ -109,6 +133,28 @@ TileConfig choose_config(const AttentionProblem& problem, attention::KernelLoade
     logger().info("{}: {} ({}{})", to_string(problem), to_string(choice.config),
                   to_string(choice.source), choice.stale ? ", of an earlier kernel" : "");
     return choice.config;
+}
+
+std::vector<TileConfig> other_configs(const AttentionProblem& problem,
+                                      attention::KernelLoader& loader, Tunings& tunings) {
+    const device::DeviceProperties& device = loader.device().properties();
+    // Records of many problems have the same few configurations.
+    std::vector<std::pair<TileConfig, bool>> asked;
+    const auto is_usable = [&](const TileConfig& config) {
+        const auto known = std::ranges::find(asked, config, &std::pair<TileConfig, bool>::first);
+        if (known != asked.end()) {
+            return known->second;
+        }
+        const bool usable = std::ranges::all_of(
+            attention::backward_chain(problem, config, device.target),
+            [&](const attention::KernelPlan& plan) { return loader.store().has(plan.request); });
+        asked.emplace_back(config, usable);
+        return usable;
+    };
+    std::vector<TileConfig> configs;
+    append(configs, tunings.choose(problem, device, freshness(loader), is_usable).config);
+    append(configs, heuristic(problem, device.target));
+    return configs;
 }
 
 TuneReport tune(const AttentionProblem& problem, const TuneOptions& options,

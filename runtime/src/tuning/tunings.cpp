@@ -21,14 +21,14 @@ void Tunings::read_once() {
 }
 
 Choice Tunings::choose(const AttentionProblem& problem, const device::DeviceProperties& device,
-                       const IsFresh& is_fresh) {
+                       const IsFresh& is_fresh, const IsUsable& is_usable) {
     const std::lock_guard lock(mutex_);
     read_once();
     const std::array<DatabaseLayer, 2> layers = {{
         {&user_, ChoiceSource::tuned},
         {&shipped_database(), ChoiceSource::shipped},
     }};
-    return tuning::choose(problem, device, layers, is_fresh);
+    return tuning::choose(problem, device, layers, is_fresh, is_usable);
 }
 
 Database Tunings::user() {
@@ -48,16 +48,19 @@ Database Tunings::user() {
 }
 
 void Tunings::add(const Database& additions) {
-    const std::lock_guard lock(mutex_);
-    read_once();
-    for (const Record& record : additions.records()) {
-        user_.put(record);
+    {
+        const std::lock_guard lock(mutex_);
+        read_once();
+        user_.put_all(additions);
     }
     if (file_.empty()) {
         return;
     }
     try {
-        user_.merge(add_to_file(file_, additions));
+        // Without the mutex: it may have to wait for another process, and no plan shall.
+        const Database whole = add_to_file(file_, additions, Addition::measured);
+        const std::lock_guard lock(mutex_);
+        user_.merge(whole);
     } catch (const Error& error) {
         logger().warn("{}; what was tuned counts in this process only", error.what());
     }

@@ -16,7 +16,7 @@ class Tunings {
     explicit Tunings(std::filesystem::path file) : file_(std::move(file)) {}
 
     Choice choose(const AttentionProblem& problem, const device::DeviceProperties& device,
-                  const IsFresh& is_fresh);
+                  const IsFresh& is_fresh, const IsUsable& is_usable = {});
 
     /// All of the user's records, as they are now.
     Database user();

@@ -103,6 +103,15 @@ struct GlobalReductionArguments {
     int groups;
 };
 
+/// global_counters, one warp a block: each takes a ticket and, when the block of the ticket before
+/// has counted, makes its link of the chain from that one's.
+struct GlobalCounterArguments {
+    unsigned* ticket_counter;
+    unsigned* links_complete;
+    unsigned* tickets;  // of each block
+    unsigned* links;    // (blocks + 1) × 32; the first is given
+};
+
 /// conversions: packs, unpacks and exponentials of `count` numbers.
 struct ConversionArguments {
     const float* numbers;

@@ -1,6 +1,7 @@
 // Barriers of every kind, warp specialisation with setmaxnreg, votes, shuffles, reductions.
 #include "arguments/attention_backward.h"
 #include "primitives/bulk_copy.cuh"
+#include "primitives/global_counter.cuh"
 #include "primitives/mbarrier.cuh"
 #include "primitives/named_barrier.cuh"
 #include "primitives/reduction.cuh"
@@ -123,6 +124,31 @@ extern "C" __global__ void __launch_bounds__(warp_size)
     out[6] = __shfl_down_sync(all, value, 6);
     out[7] = static_cast<uint32_t>(warp_sum<8>(static_cast<float>(value % 1000)));
     out[8] = elect_one() ? 1 : 0;
+}
+
+extern "C" __global__ void __launch_bounds__(warp_size)
+    global_counters(const __grid_constant__ GlobalCounterArguments arguments) {
+    extern __shared__ __align__(1024) unsigned char shared_memory[];
+    const uint32_t shared = shared_address(shared_memory);
+    if (threadIdx.x == 0) {
+        store_shared(shared, take_ticket(arguments.ticket_counter));
+    }
+    __syncthreads();
+    const uint32_t ticket = load_shared<uint32_t>(shared);
+    if (threadIdx.x == 0) {
+        arguments.tickets[blockIdx.x] = ticket;
+        wait_for_global_counter<64>(arguments.links_complete, ticket);
+    }
+    // One thread has seen the count; all see what was written before it.
+    __syncthreads();
+    const uint32_t other = (threadIdx.x + 1) % warp_size;
+    arguments.links[(ticket + 1) * warp_size + threadIdx.x] =
+        arguments.links[ticket * warp_size + other] * 3 + ticket;
+    // And one counts for what all have written.
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        count_global(arguments.links_complete);
+    }
 }
 
 constexpr int reduction_threads = 64;

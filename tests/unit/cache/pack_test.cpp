@@ -74,6 +74,18 @@ TEST_CASE("a pack holds every entry by path and in memory") {
     CHECK(fixture.warnings().empty());
 }
 
+TEST_CASE("a pack in memory may lie at any address") {
+    const auto entries = some_entries(3);
+    const std::string pack = packed(entries);
+    for (std::size_t offset = 0; offset < 16; ++offset) {
+        const std::string moved = std::string(offset, '-') + pack;
+        Pack in_memory(as_bytes(moved).subspan(offset), "embedded", {});
+        for (const PackedEntry& packed_entry : entries) {
+            CHECK(in_memory.load(packed_entry.key) == packed_entry.entry);
+        }
+    }
+}
+
 TEST_CASE("a pack is the same bytes whatever the order of its entries") {
     auto entries = some_entries(20);
     const std::string pack = packed(entries);

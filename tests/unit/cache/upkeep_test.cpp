@@ -58,6 +58,19 @@ TEST_CASE("a cache keeps to its limit and to a little more between two looks") {
     CHECK(fixture.warnings().empty());
 }
 
+TEST_CASE("what a writer that was killed has left takes its room from the limit at once") {
+    CacheFixture fixture(memory_directory());
+    constexpr std::uint64_t limit = 100'000;
+    DiskCache cache({.directory = fixture.directory(), .byte_limit = limit}, fixture.sink());
+    store_some(cache, 20, 2000);
+    write_file(cache.path_of(some_key("0")).native() + ".temporary.AbC123",
+               std::string(80'000, 'x'));
+    store_some(cache, 40, 2000);
+    CHECK(bytes_in(fixture.directory()) <= limit + limit / 8);
+    CHECK(cache.counters().evictions > 0);
+    CHECK(cache.load(some_key("39")));
+}
+
 TEST_CASE("the limit holds though each process stores one entry only") {
     CacheFixture fixture(memory_directory());
     constexpr std::uint64_t limit = 50'000;
@@ -227,9 +240,14 @@ TEST_CASE("a store sweeps its own shard without being asked") {
     fs::create_directories(leftover.parent_path());
     write_file(leftover, "part of an entry");
     make_older(leftover, 2h);
+    // Left there when the clock was ahead.
+    const fs::path early = cache.path_of(some_key()).native() + ".temporary.dEf456";
+    write_file(early, "part of another");
+    make_older(early, -24h);
     REQUIRE(cache.store(some_key(), some_entry()));
     CHECK_FALSE(fs::exists(leftover));
-    CHECK(cache.counters().swept == 1);
+    CHECK_FALSE(fs::exists(early));
+    CHECK(cache.counters().swept == 2);
 }
 
 TEST_CASE("a lock that is held is not swept however old it is") {
@@ -260,6 +278,31 @@ TEST_CASE("entries are pruned by age or to a size or all") {
     CHECK_FALSE(cache.load(some_key("1")));
     CHECK(cache.prune({.to_bytes = 0}).entries == 4);
     CHECK(regular_files(fixture.directory()) == 0);
+}
+
+TEST_CASE("what the system does not let go is told by who prunes or removes what is bad") {
+    CacheFixture fixture;
+    DiskCache cache(fixture.directory(), {});
+    store_some(cache, 2, 1000);
+    const fs::path stuck = cache.path_of(some_key("0"));
+    write_file(stuck, "no entry");
+    fs::permissions(stuck.parent_path(), fs::perms::owner_read | fs::perms::owner_exec);
+    const int outcome = as_ordinary_user(fixture.folder(), [&] {
+        DiskCache own(fixture.directory(), {});
+        const auto verified = own.verify(true);
+        if (verified.bad.size() != 1 || verified.bad[0].removed) {
+            return 1;
+        }
+        const auto pruned = own.prune({.to_bytes = 0});
+        return pruned.entries == 1 && contains(pruned.problem, "1 entries could not be removed")
+                   ? 0
+                   : 2;
+    });
+    CHECK(outcome == 0);
+    CHECK(fs::exists(stuck));
+    fs::permissions(stuck.parent_path(), fs::perms::owner_all);
+    const auto verified = DiskCache(fixture.directory(), {}).verify(true);
+    CHECK((verified.bad.empty() || ::geteuid() == 0));
 }
 
 TEST_CASE("an entry larger than the cache may be is not stored and pushes nothing out") {

@@ -2,6 +2,8 @@
 
 #include "tuning/choice.hpp"
 
+#include "compiler/kernel_store.hpp"
+#include "configuration_choice.hpp"
 #include "tuning/shipped.hpp"
 #include "tuning_test_support.hpp"
 
@@ -126,19 +128,125 @@ TEST_CASE("the fastest wins by its ratio to the baseline of its own run") {
 }
 
 TEST_CASE("within the noise the heuristic stays and beyond it the faster wins") {
-    REQUIRE(heuristic(tuned_problem(), properties().target) == v2);
-    CHECK(chosen(database_of({record(v1, 0.997), record(v2, 1)}), {}).config == v2);
-    CHECK(chosen(database_of({record(v1, 0.98), record(v2, 1)}), {}).config == v1);
+    // No multiple of 128: the heuristic is one of mma.
+    const AttentionProblem problem = tuned_problem(4160);
+    REQUIRE(heuristic(problem, properties().target) == v2);
+    const auto choice = [&](double of_v1) {
+        return chosen(database_of({record(v1, of_v1, problem), record(v2, 1, problem)}), {},
+                      problem)
+            .config;
+    };
+    CHECK(choice(0.997) == v2);
+    CHECK(choice(0.98) == v1);
 }
 
-TEST_CASE("every problem of 512 to 16384 keys finds a shipped record of the H200") {
+TEST_CASE("records of a search without the heuristic's family say nothing about that") {
+    const TileConfig wgmma = heuristic(tuned_problem(), properties().target);
+    REQUIRE(wgmma.family == KernelFamily::wgmma);
+    Record before = record(v1, 0.1);
+    for (const std::vector<KernelFamily>& families :
+         {std::vector<KernelFamily>{}, std::vector{KernelFamily::mma}}) {
+        before.families = families;
+        const Database old = database_of({before});
+        for (const auto& [tuned, shipped] : {std::pair{old, Database{}}, {Database{}, old}}) {
+            const Choice choice = chosen(tuned, shipped);
+            CHECK(choice.config == wgmma);
+            CHECK(choice.source == ChoiceSource::heuristic);
+        }
+        // Lengths that wgmma does not take: there the search had all that there is.
+        Record other_length = before;
+        other_length.problem = tuned_problem(4032);
+        const Choice choice = chosen(database_of({other_length}), {}, tuned_problem(4032));
+        CHECK(choice.config == v1);
+        CHECK(choice.source == ChoiceSource::tuned);
+        // A card that has no wgmma.
+        Record geforce = before;
+        geforce.card = card_of(properties("Test card", "sm_120a"));
+        CHECK(
+            chosen(database_of({geforce}), {}, tuned_problem(), properties("Test card", "sm_120a"))
+                .config == v1);
+    }
+}
+
+TEST_CASE("one search with the family lets all records of its bucket compete, and of no other") {
+    Record before = record(v1, 0.5);
+    before.families = {};
+    Record of_wgmma = record(kernel_preset("wgmma"), 0.6);
+    of_wgmma.families = {};
+    CHECK(chosen(database_of({before, of_wgmma}), {}).config == v1);
+    of_wgmma.samples_milliseconds.assign(20, 0.4);
+    CHECK(chosen(database_of({before, of_wgmma}), {}).config == kernel_preset("wgmma"));
+    // Where wgmma failed, as where its gradients were wrong, there is no record of it.
+    CHECK(chosen(database_of({before, record(v2, 0.7)}), {}).config == v1);
+    // Neither another bucket nor another layer covers this one.
+    of_wgmma.problem = tuned_problem(512);
+    Choice choice = chosen(database_of({before, of_wgmma}), {});
+    CHECK(choice.config == kernel_preset("wgmma"));
+    CHECK(choice.distance == 6);
+    of_wgmma.problem = tuned_problem();
+    choice = chosen(database_of({before}), database_of({of_wgmma}));
+    CHECK(choice.config == kernel_preset("wgmma"));
+    CHECK(choice.source == ChoiceSource::shipped);
+}
+
+TEST_CASE("where the heuristic's kernels cannot be had, any record that can serves") {
+    Record before = record(v1, 0.5);
+    before.families = {};
+    const Database old = database_of({before});
+    const std::array<DatabaseLayer, 1> layers = {{{&old, ChoiceSource::shipped}}};
+    const auto choice_where = [&](const IsUsable& is_usable) {
+        return choose(tuned_problem(), properties(), layers, is_fresh, is_usable).config;
+    };
+    CHECK(choice_where(
+              [](const TileConfig& config) { return config.family == KernelFamily::mma; }) == v1);
+    CHECK(choice_where([](const TileConfig&) { return true; }).family == KernelFamily::wgmma);
+}
+
+TEST_CASE("on the H200 wgmma is chosen wherever it is legal and else a shipped record is") {
     const auto device = properties("NVIDIA H200");
     for (const std::int64_t head_dim : {64, 128}) {
         for (const bool causal : {true, false}) {
             for (std::int64_t seqlen = 512; seqlen <= 16384; seqlen *= 2) {
                 const auto problem = tuned_problem(seqlen, head_dim, causal);
                 CAPTURE(to_string(problem));
-                CHECK(chosen({}, shipped_database(), problem, device).source ==
+                CHECK(chosen({}, shipped_database(), problem, device).config.family ==
+                      KernelFamily::wgmma);
+                const Choice odd = chosen({}, shipped_database(),
+                                          tuned_problem(seqlen - 64, head_dim, causal), device);
+                CHECK(odd.config.family == KernelFamily::mma);
+                CHECK(odd.source == ChoiceSource::shipped);
+            }
+        }
+    }
+}
+
+TEST_CASE("records whose kernels cannot be had count no more than if they were not there") {
+    const Database user = database_of({record(v1, 0.5), record(v2, 0.9)});
+    const std::array<DatabaseLayer, 1> layers = {{{&user, ChoiceSource::tuned}}};
+    const auto choice_where = [&](const IsUsable& is_usable) {
+        return choose(tuned_problem(), properties(), layers, is_fresh, is_usable);
+    };
+    CHECK(choice_where({}).config == v1);
+    CHECK(choice_where([](const TileConfig& config) { return config != v1; }).config == v2);
+    CHECK(choice_where([](const TileConfig&) { return false; }).source == ChoiceSource::heuristic);
+}
+
+TEST_CASE("what is prebuilt for every length has a measured configuration for each on the H200") {
+    const auto device = properties("NVIDIA H200");
+    const std::array<DatabaseLayer, 1> layers = {{{&shipped_database(), ChoiceSource::shipped}}};
+    compiler::KernelStore store({.nvrtc_path = real_nvrtc_path()});
+    tool::ConfigurationChoice prebuilt({}, store);
+    for (const std::int64_t head_dim : {64, 128}) {
+        for (const bool causal : {true, false}) {
+            const auto configs =
+                prebuilt.configs_for({.head_dim = head_dim, .causal = causal}, device.target);
+            const auto is_there = [&](const TileConfig& config) {
+                return std::ranges::count(configs, config, &tool::NamedConfig::config) > 0;
+            };
+            for (std::int64_t seqlen = 512; seqlen <= 16384; seqlen *= 2) {
+                const auto problem = tuned_problem(seqlen, head_dim, causal);
+                CAPTURE(to_string(problem));
+                CHECK(choose(problem, device, layers, is_fresh, is_there).source ==
                       ChoiceSource::shipped);
             }
         }

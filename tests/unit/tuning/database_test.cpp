@@ -133,6 +133,42 @@ TEST_CASE("a database survives its text and its file unchanged") {
     CHECK(std::ranges::count(content_of(file), '\n') == 5);
 }
 
+TEST_CASE("a record of each family keeps all that it was timed with") {
+    TileConfig wgmma = kernel_preset("wgmma");
+    TileConfig other_order = wgmma;
+    other_order.heads_per_group = wgmma.heads_per_group + 1;
+    TileConfig transposed = wgmma;
+    transposed.d_q_transposed = !wgmma.d_q_transposed;
+    TileConfig same_tile_of_mma = wgmma;
+    same_tile_of_mma.family = KernelFamily::mma;
+    const Database database = database_of({record(wgmma, 1), record(other_order, 2),
+                                           record(transposed, 3), record(same_tile_of_mma, 4)});
+    CHECK(database.records().size() == 4);
+    CHECK(from_json_text(to_json_text(database), "text") == database);
+}
+
+TEST_CASE("a record keeps the families of its search and an old one without them reads as none") {
+    Record one = record(v1, 1);
+    one.families = {KernelFamily::mma};
+    Record none = record(v2, 1);
+    none.families = {};
+    const Database database = database_of({one, none, record(v3, 1)});
+    const std::string text = to_json_text(database);
+    CHECK(from_json_text(text, "text") == database);
+    CHECK(checked_from_json_text(text, "text") == database);
+    CHECK(text.find("\"families\":[\"mma\"]") != std::string::npos);
+    CHECK(text.find("\"families\":[\"mma\",\"wgmma\"]") != std::string::npos);
+    // One that this build does not know makes no other strange.
+    std::string later = text;
+    later.replace(later.find("[\"mma\"]"), 7, "[\"later\",\"mma\"]");
+    CHECK(from_json_text(later, "text") == database);
+    CHECK(covers(one, KernelFamily::mma));
+    CHECK_FALSE(covers(one, KernelFamily::wgmma));
+    CHECK(covers(none, KernelFamily::mma));
+    CHECK_FALSE(covers(none, KernelFamily::wgmma));
+    CHECK(covers(record(v3, 1), KernelFamily::wgmma));
+}
+
 TEST_CASE("there is one record a place and the order of coming does not show") {
     const Record other_length = record(v2, 5, tuned_problem(2048));
     Database database = database_of({record(v1, 1), record(v2, 2), record(v2, 3), other_length});
@@ -263,7 +299,7 @@ TEST_CASE("what two tuners add at the same time is all in the file") {
             for (int i = 0; i < records; ++i) {
                 Record one = record(v2, 1 + i);
                 one.card.name = "Card " + std::to_string(writer) + " " + std::to_string(i);
-                add_to_file(file, database_of({one}));
+                add_to_file(file, database_of({one}), Addition::merged);
             }
         });
     }

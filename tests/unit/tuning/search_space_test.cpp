@@ -45,7 +45,7 @@ TEST_CASE("every enumerated configuration passes the validation of plans") {
 TEST_CASE("nothing legal within the ranges of TileConfig is missing from the enumeration") {
     const device::Target target = target_by_name("sm_90a");
     const AttentionProblem problem = square(1536, 128);
-    const auto tiles = legal_tiles(problem, target);
+    const auto tiles = legal_tiles(problem, target, KernelFamily::mma);
     std::size_t legal = 0;
     TileConfig config;
     // One beyond each range, and every number of warps.
@@ -63,6 +63,47 @@ TEST_CASE("nothing legal within the ranges of TileConfig is missing from the enu
     }
     CHECK(tiles.size() == legal);
     CHECK(legal > 100);
+}
+
+TEST_CASE("of wgmma, stages as shared memory allows and groups of up to 16 heads are enumerated") {
+    for (const std::int64_t head_dim : {64, 128}) {
+        const AttentionProblem problem = square(4096, head_dim);
+        const device::Target target = target_by_name("sm_90a");
+        const auto tiles = legal_tiles(problem, target, KernelFamily::wgmma);
+        std::size_t legal = 0;
+        for (const int stages : {2, 3, 4}) {
+            for (const int heads : {1, 2, 4, 8, 16}) {
+                TileConfig config = kernel_preset("wgmma");
+                config.stages = stages;
+                config.heads_per_group = heads;
+                const bool is_one = is_legal(config, problem, target);
+                legal += is_one ? 1 : 0;
+                CHECK(std::ranges::count(tiles, config) == (is_one ? 1 : 0));
+            }
+        }
+        CHECK(tiles.size() == legal);
+        CHECK(legal >= (head_dim == 64 ? 10 : 5));
+    }
+}
+
+TEST_CASE("a family is enumerated alone or with the others, and only where it can run") {
+    const AttentionProblem problem = square(4096, 128);
+    const device::Target hopper = target_by_name("sm_90a");
+    const auto all = legal_tiles(problem, hopper);
+    const auto mma = legal_tiles(problem, hopper, KernelFamily::mma);
+    const auto wgmma = legal_tiles(problem, hopper, KernelFamily::wgmma);
+    CHECK(all.size() == mma.size() + wgmma.size());
+    CHECK(std::ranges::count(mma, KernelFamily::mma, &TileConfig::family) ==
+          static_cast<std::ptrdiff_t>(mma.size()));
+    CHECK(std::ranges::count(wgmma, KernelFamily::wgmma, &TileConfig::family) ==
+          static_cast<std::ptrdiff_t>(wgmma.size()));
+    for (const char* name : {"sm_100a", "sm_120a"}) {
+        CHECK(legal_tiles(problem, target_by_name(name), KernelFamily::wgmma).empty());
+    }
+    CHECK(legal_tiles(square(192, 128), hopper, KernelFamily::wgmma).empty());
+    CHECK(kernel_family("") == std::nullopt);
+    CHECK(kernel_family("mma") == KernelFamily::mma);
+    CHECK(kernel_family("wgmma") == KernelFamily::wgmma);
 }
 
 TEST_CASE("what needs more shared memory than a block has is not enumerated") {
@@ -115,8 +156,28 @@ TEST_CASE("the heuristic is legal wherever a configuration with tiles of 16 by 3
             }
         }
     }
-    CHECK(heuristic(square(4096, 128), target_by_name("sm_90a")) == kernel_preset("v2"));
-    CHECK(heuristic(square(4096, 64), target_by_name("sm_90a")) == kernel_preset("v3"));
+}
+
+TEST_CASE("the heuristic is wgmma wherever that is legal, and else a preset of mma") {
+    const device::Target hopper = target_by_name("sm_90a");
+    for (const std::int64_t head_dim : {64, 128}) {
+        for (std::int64_t seqlen = 128; seqlen <= 16384; seqlen *= 2) {
+            for (const bool causal : {false, true}) {
+                AttentionProblem problem = square(seqlen, head_dim);
+                problem.causal = causal;
+                const TileConfig config = heuristic(problem, hopper);
+                TileConfig expected = kernel_preset("wgmma");
+                expected.heads_per_group = causal && seqlen <= 2048 ? 16 : 2;
+                CHECK(config == expected);
+                CHECK(heuristic(problem, target_by_name("sm_120a")).family == KernelFamily::mma);
+                CHECK(heuristic(problem, target_by_name("sm_100a")).family == KernelFamily::mma);
+            }
+        }
+    }
+    // 4160 is a multiple of 64, not of 128.
+    CHECK(heuristic(square(4160, 128), hopper) == kernel_preset("v2"));
+    CHECK(heuristic(square(4160, 64), hopper) == kernel_preset("v3"));
+    CHECK(heuristic(square(4096, 128), target_by_name("sm_100a")) == kernel_preset("v2"));
     CHECK(heuristic(square(4096, 128), target_by_name("sm_120a")) == kernel_preset("v3"));
     CHECK(heuristic(square(4096, 64), target_by_name("sm_120a")) == kernel_preset("v3"));
 }

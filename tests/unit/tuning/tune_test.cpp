@@ -11,6 +11,7 @@
 #include "tuning/database.hpp"
 #include "tuning/gradient_check.hpp"
 #include "tuning/kernel_digest.hpp"
+#include "tuning/scratch_memory.hpp"
 #include "tuning_test_support.hpp"
 
 using namespace backlight;
@@ -84,6 +85,29 @@ TEST_CASE("a kernel that computes wrong gradients is found by the tuner and cann
     }
 }
 
+TEST_CASE("tuning leaves all memory but its own as it was") {
+    const TemporaryDirectory folder;
+    Runtime runtime =
+        emulation::make_emulated_runtime({}, {.cache_directory = folder.path() / "cache"});
+    device::Device& device = runtime.implementation().device();
+    // As large as the tensors of the problem, and of every alignment that an allocator gives.
+    std::vector<std::pair<tuning::ScratchMemory, std::vector<std::byte>>> kept;
+    for (std::size_t bytes = 256; bytes <= (std::size_t{1} << 16U); bytes *= 2) {
+        std::vector<std::byte> content(bytes);
+        for (std::size_t i = 0; i < bytes; ++i) {
+            content[i] = static_cast<std::byte>((i * 7 + bytes) & 0xffU);
+        }
+        kept.emplace_back(tuning::ScratchMemory(device, bytes), content);
+        device.copy_to_device(kept.back().first.as<void>(), content);
+    }
+    runtime.tune(tiny, {.repeats = 5, .candidates = {small}});
+    for (const auto& [memory, content] : kept) {
+        std::vector<std::byte> now(content.size());
+        device.copy_to_host(now, memory.as<void>());
+        CHECK(now == content);
+    }
+}
+
 TEST_CASE("a refused candidate names its rule before anything is timed") {
     const TemporaryDirectory folder;
     Runtime runtime =
@@ -93,9 +117,45 @@ TEST_CASE("a refused candidate names its rule before anything is timed") {
                   [&] { runtime.tune(tiny, {.candidates = {odd}}); });
     check_refused(ErrorCode::unsupported, {"head_dim is 80"},
                   [&] { runtime.tune({.seqlen_q = 64, .seqlen_kv = 64, .head_dim = 80}, {}); });
-    check_refused(ErrorCode::unsupported, {"'wgmma'", "mma only"},
+    check_refused(ErrorCode::unsupported, {"'ptx'", "mma and wgmma"},
+                  [&] { runtime.tune(tiny, {.kernel_family = "ptx"}); });
+    // 32 keys are no tile of wgmma's.
+    check_refused(ErrorCode::unsupported,
+                  {"kernel_family is 'wgmma'", "none of its kernels takes", "seqlen_kv=32"},
                   [&] { runtime.tune(tiny, {.kernel_family = "wgmma"}); });
     CHECK(runtime.counters().compiles == 0);
+}
+
+TEST_CASE("a family that is named is searched, beside the presets of the others, and recorded") {
+    const TemporaryDirectory folder;
+    const RuntimeOptions options{.cache_directory = folder.path() / "cache",
+                                 .tuning_database = folder.path() / "tuning.json"};
+    Runtime runtime = emulation::make_emulated_runtime({}, options);
+    const AttentionProblem one_tile{.seqlen_q = 64, .seqlen_kv = 128, .head_dim = 64};
+    // Nothing but the presets is begun within the budget.
+    const TuneReport report = runtime.tune(one_tile, {.kernel_family = "wgmma",
+                                                      .budget = std::chrono::duration<double>(1e-9),
+                                                      .compile_threads = 1,
+                                                      .repeats = 5});
+    CHECK_FALSE(report.complete);
+    std::size_t presets = 0;
+    for (const TuneCandidate& candidate : report.candidates) {
+        if (!candidate.preset.empty()) {
+            ++presets;
+            CHECK_MESSAGE(candidate.outcome == TuneOutcome::timed, candidate.note);
+        } else {
+            CHECK(candidate.config.family == KernelFamily::wgmma);
+        }
+    }
+    CHECK(presets == kernel_presets().size());
+    CHECK(report.candidates.size() > presets + 10);
+    const tuning::Database database = tuning::read_database(options.tuning_database);
+    CHECK(std::ranges::count(database.records(), kernel_preset("wgmma"), &tuning::Record::config) ==
+          1);
+    for (const tuning::Record& record : database.records()) {
+        CHECK(record.families == std::vector{KernelFamily::mma, KernelFamily::wgmma});
+    }
+    CHECK(runtime.backward(one_tile)->config() == report.winner);
 }
 
 TEST_CASE("a gradient is compared as a whole and row by row and a NaN fails") {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "backlight/cache/entry.hpp"
 #include "backlight/cache/key.hpp"
@@ -18,6 +19,7 @@
 
 namespace backlight::cache {
 
+struct CacheFile;
 struct FileStatus;
 class Warnings;
 
@@ -127,6 +129,9 @@ class DiskCache : public Layer {
     /// of all.
     void tend(const std::filesystem::path& shard, std::uint64_t stored_bytes);
     void keep_to_limit();
+    /// All files that are left when leftovers have been swept, and how many of these there were.
+    std::vector<CacheFile> swept_files(std::chrono::system_clock::time_point now,
+                                       std::uint64_t& swept);
     void tell_unreadable(const char* what) const noexcept;
     void tell_unwritable(const char* what) const noexcept;
 

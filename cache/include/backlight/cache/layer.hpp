@@ -29,8 +29,10 @@ struct StoredEntry {
 
 struct BadEntry {
     std::filesystem::path path;
-    /// What is wrong, to follow "it".
+    /// What is wrong, as a sentence about "it".
     std::string reason;
+    /// By the check that found it.
+    bool removed = false;
 };
 
 struct Listing {

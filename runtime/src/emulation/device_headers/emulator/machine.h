@@ -141,6 +141,7 @@ struct Machine {
     /// Returns what the counter was.
     unsigned (*add_global_counter)(unsigned* counter, Site site);
     unsigned (*load_global_counter)(const unsigned* counter, Site site);
+    unsigned (*wait_for_global_counter)(const unsigned* counter, unsigned value, Site site);
 
     // Programmatic dependent launch.
     void (*wait_for_previous_kernel)(Site site);

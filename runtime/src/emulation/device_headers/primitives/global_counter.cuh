@@ -22,11 +22,7 @@ inline uint32_t load_global_counter(const uint32_t* counter,
 template <int nanoseconds>
 uint32_t wait_for_global_counter(const uint32_t* counter, uint32_t value,
                                  emulation::Site site = emulation::Site::here()) {
-    uint32_t reached = load_global_counter(counter, site);
-    while (reached < value) {
-        reached = load_global_counter(counter, site);
-    }
-    return reached;
+    return emulation::machine->wait_for_global_counter(counter, value, site);
 }
 
 }  // namespace backlight::kernel

@@ -1,0 +1,626 @@
+// Faults planted in the attention kernel of wgmma. What only the device's compiler minds
+// (wgmma_settle) has no fault here, nor has the order of global memory, which is not modelled.
+#include "planted_faults.hpp"
+
+namespace backlight::test {
+
+namespace {
+
+using enum FaultKind;
+
+constexpr const char* wgmma = "attention_backward_wgmma.cu";
+
+/// One head; of several query tiles, so that stages are used again.
+ProblemRun run_of(std::int64_t seqlen_q, std::int64_t seqlen_kv, std::int64_t head_dim,
+                  bool causal = false) {
+    ProblemRun run{.problem = square_problem(1, 1, seqlen_q, head_dim, causal),
+                   .config = kernel_preset("wgmma")};
+    run.problem.problem.seqlen_kv = seqlen_kv;
+    return run;
+}
+/// One key tile, with K and V in registers.
+ProblemRun narrow() {
+    return run_of(256, 128, 64);
+}
+/// One key tile, with K and V in shared memory, and two parts of dQ.
+ProblemRun wide() {
+    return run_of(256, 128, 128);
+}
+/// Two key tiles, the second of which adds to the dQ of the first.
+ProblemRun two_tiles(std::int64_t head_dim = 64, bool causal = false) {
+    return run_of(256, 256, head_dim, causal);
+}
+
+SourceEdit edit(std::string from, std::string to) {
+    return {wgmma, std::move(from), std::move(to)};
+}
+SourceEdit dropped(std::string text) {
+    return edit(std::move(text), ";");
+}
+
+/// What is said of a read of a tile that has not been waited for: the copy has not been asked for,
+/// is under way, or has come.
+const std::vector<FaultKind> in_no_order = {uninitialised_read, copy_in_flight, data_race};
+/// Of a write to what is still being read.
+const std::vector<FaultKind> over_its_readers = {source_overwritten, data_race, copy_in_flight};
+/// Of a barrier whose phases come too soon.
+const std::vector<FaultKind> too_soon = {arrival_overflow,   source_overwritten, data_race,
+                                         copy_in_flight,     wrong_parity,       missed_phase,
+                                         uninitialised_read, missing_proxy_fence};
+
+TEST_CASE("wgmma: a dropped wait for a tile is found") {
+    const std::vector<PlantedFault> faults = {
+        {"K",
+         {dropped("mbarrier_wait(shared_.k_full(kv_ring_.slot), kv_ring_.parity);")},
+         wide(),
+         in_no_order},
+        {"K, for registers",
+         {dropped("mbarrier_wait(shared_.k_full(kv_ring_.slot), kv_ring_.parity);")},
+         narrow(),
+         in_no_order},
+        {"V",
+         {dropped("mbarrier_wait(shared_.v_full(kv_ring_.slot), kv_ring_.parity);")},
+         wide(),
+         in_no_order},
+        {"V, for registers",
+         {dropped("mbarrier_wait(shared_.v_full(kv_ring_.slot), kv_ring_.parity);")},
+         narrow(),
+         in_no_order},
+        {"the first Q",
+         {dropped("mbarrier_wait(shared_.q_full(query_ring_.slot), query_ring_.parity);")},
+         narrow(),
+         in_no_order},
+        {"the next Q",
+         {dropped("mbarrier_wait(shared_.q_full(next), query_ring_.parity);")},
+         narrow(),
+         in_no_order},
+        {"dO", {dropped("mbarrier_wait(shared_.d_o_full(stage), parity);")}, wide(), in_no_order},
+        {"dS",
+         {dropped("mbarrier_wait(shared_.d_s_full(d_s_ring_.slot), d_s_ring_.parity);")},
+         narrow(),
+         {uninitialised_read, data_race}},
+        {"a part of dQ to be converted",
+         {dropped("mbarrier_wait(shared.conversion_full(), parity);")},
+         narrow(),
+         in_no_order},
+        {"a ticket",
+         {dropped("mbarrier_wait(shared_.work_full(ring_.slot), ring_.parity);")},
+         narrow(),
+         {uninitialised_read, data_race}},
+    };
+    require_found(faults);
+}
+
+TEST_CASE("wgmma: a buffer that is filled before its readers are done is found") {
+    const std::vector<PlantedFault> faults = {
+        {"Q",
+         {dropped("mbarrier_wait(shared_.q_empty(stage), parity ^ 1);")},
+         narrow(),
+         over_its_readers,
+         10},
+        {"dO",
+         {dropped("mbarrier_wait(shared_.d_o_empty(stage), parity ^ 1);")},
+         narrow(),
+         over_its_readers,
+         10},
+        {"dS",
+         {dropped("mbarrier_wait(shared_.d_s_empty(buffer), d_s_ring_.parity ^ 1);")},
+         narrow(),
+         over_its_readers,
+         10},
+        {"K",
+         {dropped("mbarrier_wait(shared_.k_empty(buffer), kv_parity ^ 1);")},
+         two_tiles(128),
+         over_its_readers,
+         10},
+        {"V",
+         {dropped("mbarrier_wait(shared_.v_empty(buffer), kv_parity ^ 1);")},
+         two_tiles(128),
+         over_its_readers,
+         10},
+        {"a ticket",
+         {dropped("mbarrier_wait(shared_.work_empty(work_ring_.slot), work_ring_.parity ^ 1);")},
+         narrow(),
+         too_soon,
+         10},
+        {"dO, released before its products are complete",
+         {edit("delta.load(shared_.delta(stage), lane_);\n        wgmma_wait<0>();",
+               "delta.load(shared_.delta(stage), lane_);\n        "
+               "release(shared_.d_o_empty(stage));\n        wgmma_wait<0>();"),
+          edit("wgmma_settle(state_.p);\n        release(shared_.d_o_empty(stage));",
+               "wgmma_settle(state_.p);")},
+         narrow(),
+         over_its_readers,
+         20},
+        {"delta, released before it is read",
+         {edit("        delta.load(shared_.delta(stage), lane_);\n", ""),
+          edit(
+              "        differentiate(delta);\n",
+              "        delta.load(shared_.delta(stage), lane_);\n        differentiate(delta);\n")},
+         narrow(),
+         over_its_readers,
+         20},
+        {"Q, released before dK is complete",
+         {dropped("wgmma_wait<1>();")},
+         narrow(),
+         over_its_readers,
+         20},
+        {"dS, released before dQ is complete",
+         {edit("wgmma_wait<0>();\n                wgmma_settle(d_q);", ";"),
+          edit("named_barrier_synchronise(query_warpgroup_own, warpgroup_size);\n                "
+               "const uint32_t staged",
+               "wgmma_wait<0>();\n                named_barrier_synchronise(query_warpgroup_own, "
+               "warpgroup_size);\n                const uint32_t staged")},
+         narrow(),
+         over_its_readers,
+         20},
+        {"K, released while its dK still leaves",
+         {edit("bulk_wait_read<0>();\n            mbarrier_arrive(shared_.k_empty(buffer))",
+               "mbarrier_arrive(shared_.k_empty(buffer))")},
+         two_tiles(128),
+         over_its_readers,
+         10},
+        {"V, released while its dV still leaves",
+         {edit("bulk_wait_read<1>();\n            mbarrier_arrive(shared_.v_empty(buffer))",
+               "mbarrier_arrive(shared_.v_empty(buffer))")},
+         two_tiles(128),
+         over_its_readers,
+         10},
+    };
+    require_found(faults);
+}
+
+TEST_CASE("wgmma: an arrival that does not come is found") {
+    const std::vector<PlantedFault> faults = {
+        {"K full",
+         {dropped("mbarrier_arrive_expect_bytes(shared_.k_full(buffer), KvTile::bytes);")},
+         narrow(),
+         {transaction_mismatch, deadlock}},
+        {"V full",
+         {dropped("mbarrier_arrive_expect_bytes(shared_.v_full(buffer), KvTile::bytes);")},
+         narrow(),
+         {transaction_mismatch, deadlock}},
+        {"Q full",
+         {dropped("mbarrier_arrive_expect_bytes(shared_.q_full(stage),\n                           "
+                  "              QueryTile::bytes + statistics_bytes);")},
+         narrow(),
+         {transaction_mismatch, deadlock}},
+        {"dO full",
+         {dropped("mbarrier_arrive_expect_bytes(shared_.d_o_full(stage),\n                         "
+                  "                QueryTile::bytes + statistics_bytes);")},
+         narrow(),
+         {transaction_mismatch, deadlock}},
+        {"dO empty", {dropped("release(shared_.d_o_empty(stage));")}, narrow(), {deadlock}},
+        {"Q empty",
+         {edit("settle_d_k();\n            release(shared_.q_empty(stage));\n            "
+               "TileStatistics lse;",
+               "settle_d_k();\n            TileStatistics lse;")},
+         narrow(),
+         {deadlock}},
+        {"dS full", {dropped("release(shared_.d_s_full(buffer));")}, narrow(), {deadlock}},
+        {"dS empty",
+         {dropped("mbarrier_arrive(shared_.d_s_empty(d_s_ring_.slot));")},
+         narrow(),
+         {deadlock}},
+        {"K empty",
+         {dropped("mbarrier_arrive(shared_.k_empty(buffer));")},
+         two_tiles(128),
+         {deadlock}},
+        {"V empty",
+         {dropped("mbarrier_arrive(shared_.v_empty(buffer));")},
+         two_tiles(128),
+         {deadlock}},
+        {"K read",
+         {dropped("named_barrier_arrive(keys_read, (key_warpgroups + 1) * warpgroup_size);")},
+         narrow(),
+         {deadlock}},
+        {"a ticket",
+         {dropped("mbarrier_arrive(shared_.work_full(work_ring_.slot));")},
+         narrow(),
+         {deadlock}},
+        {"a ticket read",
+         {dropped("mbarrier_arrive(shared_.work_empty(ring_.slot));")},
+         narrow(),
+         {deadlock}},
+    };
+    require_found(faults);
+}
+
+TEST_CASE("wgmma: a wrong parity is found") {
+    const std::vector<PlantedFault> faults = {
+        {"Q empty",
+         {edit("q_empty(stage), parity ^ 1)", "q_empty(stage), parity)")},
+         narrow(),
+         {deadlock}},
+        {"dO full",
+         {edit("d_o_full(stage), parity)", "d_o_full(stage), parity ^ 1)")},
+         narrow(),
+         {uninitialised_read, copy_in_flight, data_race, wrong_parity}},
+        {"dS full, always 0",
+         {edit("d_s_full(d_s_ring_.slot), d_s_ring_.parity)", "d_s_full(d_s_ring_.slot), 0)")},
+         narrow(),
+         {wrong_parity},
+         20},
+        {"dS empty, always 1",
+         {edit("d_s_empty(buffer), d_s_ring_.parity ^ 1)", "d_s_empty(buffer), 1)")},
+         narrow(),
+         {wrong_parity, missed_phase, source_overwritten, data_race},
+         20},
+        {"of a part to be converted, always 0",
+         {edit("        parity ^= 1;\n        // A fragment", "        // A fragment")},
+         narrow(),
+         {wrong_parity, uninitialised_read, copy_in_flight, data_race, arrival_overflow},
+         20},
+        {"of every ring, never turned",
+         {edit("            slot = 0;\n            parity ^= 1;\n", "            slot = 0;\n")},
+         narrow(),
+         {wrong_parity, deadlock},
+         20},
+        {"of every ring, turned each step",
+         {edit("        if (++slot == slots) {\n            slot = 0;\n            parity ^= 1;\n  "
+               "      }\n",
+               "        parity ^= 1;\n        if (++slot == slots) {\n            slot = 0;\n      "
+               "  }\n")},
+         narrow(),
+         {wrong_parity, deadlock, missed_phase, uninitialised_read, copy_in_flight, data_race,
+          source_overwritten}},
+    };
+    require_found(faults);
+}
+
+TEST_CASE("wgmma: a missing fence is found") {
+    const std::vector<PlantedFault> faults = {
+        {"after the initialisation of barriers",
+         {dropped("mbarrier_initialisation_fence();")},
+         narrow(),
+         {missing_proxy_fence}},
+        {"before dS is full",
+         {edit("fence_shared_before_async_proxy();\n        release(shared_.d_s_full(buffer))",
+               "release(shared_.d_s_full(buffer))")},
+         narrow(),
+         {missing_proxy_fence}},
+        {"before the bulk store of dQ",
+         {edit("fence_shared_before_async_proxy();\n                "
+               "named_barrier_synchronise(query_warpgroup_own, warpgroup_size);\n                "
+               "if (thread_ == 0)",
+               "named_barrier_synchronise(query_warpgroup_own, warpgroup_size);\n                "
+               "if (thread_ == 0)")},
+         narrow(),
+         {missing_proxy_fence}},
+        {"before the stores of dK and dV",
+         {edit("fence_shared_before_async_proxy();\n        // A constant each",
+               "// A constant each")},
+         narrow(),
+         {missing_proxy_fence}},
+        {"before the store of converted dQ",
+         {edit("fence_shared_before_async_proxy();\n        "
+               "named_barrier_synchronise(conversion_warps_own",
+               "named_barrier_synchronise(conversion_warps_own")},
+         narrow(),
+         {missing_proxy_fence}},
+        {"before the products of scores",
+         {edit("wgmma_fence();\n#pragma unroll\n        for (int slice = 0; slice < depth_",
+               "\n#pragma unroll\n        for (int slice = 0; slice < depth_")},
+         wide(),
+         {missing_wgmma_fence}},
+        {"before the products of gradients",
+         {edit("wgmma_fence();\n#pragma unroll\n        for (int slice = 0; slice < query_",
+               "\n#pragma unroll\n        for (int slice = 0; slice < query_")},
+         narrow(),
+         {missing_wgmma_fence}},
+    };
+    require_found(faults);
+}
+
+TEST_CASE("wgmma: a product that is used before it is complete is found") {
+    const std::vector<PlantedFault> faults = {
+        {"the first scores",
+         {edit("wgmma_wait<0>();\n        int query_tile", "int query_tile")},
+         narrow(),
+         {register_in_flight}},
+        {"dP and dV",
+         {edit("wgmma_wait<0>();\n        wgmma_settle(state_.d_p());",
+               "wgmma_settle(state_.d_p());")},
+         narrow(),
+         {register_in_flight}},
+        {"dP and dV, waited for one group too few",
+         {edit("wgmma_wait<0>();\n        wgmma_settle(state_.d_p());",
+               "wgmma_wait<1>();\n        wgmma_settle(state_.d_p());")},
+         narrow(),
+         {register_in_flight}},
+        {"the next scores",
+         {edit("lse.load(shared_.lse(next), lane_);\n            wgmma_wait<0>();",
+               "lse.load(shared_.lse(next), lane_);")},
+         narrow(),
+         {register_in_flight}},
+        {"the last dK",
+         {edit("wgmma_wait<0>();\n            settle_d_k();", "settle_d_k();")},
+         narrow(),
+         {register_in_flight}},
+        {"dQ",
+         {edit("wgmma_wait<0>();\n                wgmma_settle(d_q);", ";")},
+         narrow(),
+         {register_in_flight}},
+        {"products that are never committed",
+         {edit("wgmma_commit();\n    }\n\n    /// gradient +=", "}\n\n    /// gradient +=")},
+         narrow(),
+         {register_in_flight}},
+    };
+    require_found(faults);
+}
+
+TEST_CASE("wgmma: a descriptor of another matrix is found") {
+    const std::vector<PlantedFault> faults = {
+        {"a panel of Q and dO half as far",
+         {edit("b.advanced(panel * QueryTile::panel_bytes + in_panel)",
+               "b.advanced(panel * QueryTile::panel_bytes / 2 + in_panel)")},
+         wide(),
+         {}},
+        {"a panel of K and V as far as one of Q",
+         {edit("panel * KvTile::panel_bytes + in_panel",
+               "panel * QueryTile::panel_bytes + in_panel")},
+         wide(),
+         {}},
+        {"half a step",
+         {edit("slice % 4 * k_major_step", "slice % 4 * (k_major_step / 2)")},
+         narrow(),
+         {}},
+        {"keys of the other warpgroup",
+         {edit("a_tile + warpgroup_ * keys_per_warpgroup * KvTile::row_bytes", "a_tile")},
+         wide(),
+         {}},
+        {"a start between the swizzle's patterns",
+         {edit("const MatrixDescriptor b(b_tile, layout);",
+               "const MatrixDescriptor b(b_tile + 128, layout);")},
+         narrow(),
+         {invalid_descriptor}},
+        {"Q and dO by rows",
+         {edit("wgmma_m64k16<Element, head_dim, Major::mn>(",
+               "wgmma_m64k16<Element, head_dim, Major::k>(")},
+         narrow(),
+         {}},
+        {"a step of half the queries",
+         {edit("b.advanced(slice * mn_major_step(MatrixSwizzle::bytes_128))",
+               "b.advanced(slice * mn_major_step(MatrixSwizzle::bytes_128) / 2)")},
+         narrow(),
+         {}},
+        {"panels of Q and dO as far apart as K's",
+         {edit("mn_major_layout(MatrixSwizzle::bytes_128, QueryTile::panel_bytes)",
+               "mn_major_layout(MatrixSwizzle::bytes_128, KvTile::panel_bytes)")},
+         wide(),
+         {uninitialised_read, copy_in_flight, data_race}},
+        {"the first columns of K twice",
+         {edit("shared_.k(kv_buffer) + part * KvTile::panel_bytes", "shared_.k(kv_buffer)")},
+         wide(),
+         {}},
+        {"dS by rows",
+         {edit("wgmma_m64k16<Element, d_q_part_columns, Major::mn, Major::mn>(",
+               "wgmma_m64k16<Element, d_q_part_columns, Major::k, Major::mn>(")},
+         narrow(),
+         {}},
+    };
+    require_found(faults);
+}
+
+TEST_CASE("wgmma: staging of dQ without its barriers and waits is found") {
+    const std::vector<PlantedFault> faults = {
+        {"written before the store before it has read",
+         {dropped("bulk_wait_read<d_q_buffers - 1>();")},
+         two_tiles(),
+         {source_overwritten}},
+        {"written while one store too many may read",
+         {edit("bulk_wait_read<d_q_buffers - 1>()", "bulk_wait_read<d_q_buffers>()")},
+         two_tiles(),
+         {source_overwritten}},
+        {"written before others know that it was read",
+         {edit("named_barrier_synchronise(query_warpgroup_own, warpgroup_size);\n                "
+               "const uint32_t staged",
+               "const uint32_t staged")},
+         two_tiles(),
+         {source_overwritten, data_race},
+         20},
+        {"stored before it is whole",
+         {edit("named_barrier_synchronise(query_warpgroup_own, warpgroup_size);\n                "
+               "if (thread_ == 0) {\n                    sum.add",
+               "if (thread_ == 0) {\n                    sum.add")},
+         narrow(),
+         {uninitialised_read, data_race, missing_proxy_fence}},
+        {"one buffer for all", {dropped("d_q_buffer_ ^= 1;")}, two_tiles(), {source_overwritten}},
+    };
+    require_found(faults);
+}
+
+TEST_CASE("wgmma: conversion of dQ without its barriers and waits is found") {
+    const std::vector<PlantedFault> faults = {
+        {"before the dQ is complete",
+         {edit("wait_for_global_counter<256>(arguments.counters.blocks_done + "
+               "conversion.batch_head,\n                                     "
+               "static_cast<uint32_t>(seqlen_kv / block_kv));",
+               ";")},
+         two_tiles(),
+         {},
+         20},
+        {"over what still leaves",
+         {edit("// What was converted before has left.\n            bulk_wait_read<0>();", "")},
+         narrow(),
+         {source_overwritten}},
+        {"over what others do not know to have left",
+         {edit("named_barrier_synchronise(conversion_warps_own, conversion_threads);\n        "
+               "mbarrier_wait",
+               "mbarrier_wait")},
+         narrow(),
+         over_its_readers,
+         20},
+        {"stored before it is whole",
+         {edit("named_barrier_synchronise(conversion_warps_own, conversion_threads);\n        if "
+               "(thread == 0) {\n            tma_store_4d",
+               "if (thread == 0) {\n            tma_store_4d")},
+         narrow(),
+         {uninitialised_read, data_race, missing_proxy_fence}},
+        {"without a wait at the end",
+         {edit("bulk_wait<0>();\n    }\n}\n\n// --- The kernel", "}\n}\n\n// --- The kernel")},
+         narrow(),
+         {unfinished_copies}},
+    };
+    require_found(faults);
+}
+
+TEST_CASE("wgmma: dK and dV that leave too early are found") {
+    const std::vector<PlantedFault> faults = {
+        {"over K that dQ still reads",
+         {dropped("named_barrier_synchronise(keys_read, (key_warpgroups + 1) * warpgroup_size);")},
+         wide(),
+         {source_overwritten, data_race},
+         10},
+        {"over V that the other warpgroup still reads",
+         {edit("KvTile{staged}.address(first_key + warp_ * 16",
+               "KvTile{staged}.address(64 - first_key + warp_ * 16")},
+         wide(),
+         {data_race, uninitialised_read, missing_proxy_fence, source_overwritten},
+         10},
+        {"before the warpgroup has written",
+         {dropped("named_barrier_synchronise(key_warpgroup_0, warpgroup_size);")},
+         narrow(),
+         {data_race, missing_proxy_fence, uninitialised_read}},
+    };
+    require_found(faults);
+}
+
+TEST_CASE("wgmma: a wrongly set up barrier is found") {
+    const std::vector<PlantedFault> faults = {
+        {"bytes of Q without its LSE",
+         {edit("mbarrier_arrive_expect_bytes(shared_.q_full(stage),\n                              "
+               "           QueryTile::bytes + statistics_bytes)",
+               "mbarrier_arrive_expect_bytes(shared_.q_full(stage), QueryTile::bytes)")},
+         narrow(),
+         {transaction_mismatch}},
+        {"bytes of dO without delta",
+         {edit("mbarrier_arrive_expect_bytes(shared_.d_o_full(stage),\n                            "
+               "             QueryTile::bytes + statistics_bytes)",
+               "mbarrier_arrive_expect_bytes(shared_.d_o_full(stage), QueryTile::bytes)")},
+         narrow(),
+         {transaction_mismatch}},
+        {"bytes of half of K",
+         {edit("shared_.k_full(buffer), KvTile::bytes)",
+               "shared_.k_full(buffer), KvTile::bytes / 2)")},
+         wide(),
+         {transaction_mismatch}},
+        {"bytes of half a part of dQ",
+         {edit("shared.conversion_full(), d_q_part_bytes)",
+               "shared.conversion_full(), d_q_part_bytes / 2)")},
+         narrow(),
+         {transaction_mismatch}},
+        {"Q empty after one warp",
+         {edit("shared.q_empty(stage), key_warps)", "shared.q_empty(stage), 1)")},
+         narrow(),
+         too_soon},
+        {"dO empty after all but one warp",
+         {edit("shared.d_o_empty(stage), key_warps)", "shared.d_o_empty(stage), key_warps - 1)")},
+         narrow(),
+         too_soon,
+         20},
+        {"dS full after one warpgroup",
+         {edit("shared.d_s_full(buffer), key_warps)",
+               "shared.d_s_full(buffer), warps_per_warpgroup)")},
+         narrow(),
+         too_soon},
+        {"dS empty after as many warps as fill it",
+         {edit("shared.d_s_empty(buffer), warps_per_warpgroup)",
+               "shared.d_s_empty(buffer), key_warps)")},
+         narrow(),
+         {deadlock}},
+        {"K empty after one warpgroup",
+         {edit("shared.k_empty(buffer), key_warpgroups)", "shared.k_empty(buffer), 1)")},
+         two_tiles(128),
+         too_soon,
+         10},
+        {"a ticket read by the loader too",
+         {edit("work_empty(slot), threads / warp_size - 1)",
+               "work_empty(slot), threads / warp_size)")},
+         narrow(),
+         {deadlock}},
+        {"before other threads know of it",
+         {edit("mbarrier_initialisation_fence();\n    }\n    __syncthreads();",
+               "mbarrier_initialisation_fence();\n    }")},
+         narrow(),
+         {data_race, barrier_misuse, uninitialised_read}},
+        {"one named barrier for both key warpgroups",
+         {edit("named_barrier_synchronise(key_warpgroup_1, warpgroup_size)",
+               "named_barrier_synchronise(key_warpgroup_0, warpgroup_size)")},
+         narrow(),
+         {data_race, missing_proxy_fence, uninitialised_read, barrier_misuse},
+         20},
+    };
+    require_found(faults);
+}
+
+TEST_CASE("wgmma: a wrong mask, scale or place gives wrong numbers") {
+    const std::vector<PlantedFault> faults = {
+        {"the diagonal hidden",
+         {edit("if (behind + key > query)", "if (behind + key >= query)")},
+         two_tiles(64, true),
+         {}},
+        {"keys of the other half of a fragment",
+         {edit("const int key = i / 2 % 2 * 8;", "const int key = i / 4 % 2 * 8;")},
+         two_tiles(64, true),
+         {}},
+        {"the mask of a first query tile alone",
+         {edit("* block_q < block_kv) {", "* block_q < block_q) {")},
+         two_tiles(64, true),
+         {}},
+        {"the first query tile too late",
+         {edit("kv_start / block_q : 0", "kv_start / block_q + 1 : 0")},
+         two_tiles(64, true),
+         {}},
+        {"dK without its scale",
+         {edit("store_gradient(state_.d_k, arguments_.softmax_scale,",
+               "store_gradient(state_.d_k, 1.0F,")},
+         narrow(),
+         {}},
+        {"dQ without its scale",
+         {edit("pack<Element>(left.x * scale, left.y * scale)", "pack<Element>(left.x, left.y)")},
+         narrow(),
+         {}},
+        {"dS without delta",
+         {edit("p.x * (d_p[2 * i] + negated_delta.of(2 * i))", "p.x * d_p[2 * i]")},
+         narrow(),
+         {}},
+        {"LSE of another tile",
+         {edit("arguments_.negated_lse_log2 + head_row + query_start",
+               "arguments_.negated_lse_log2 + head_row")},
+         narrow(),
+         {}},
+        {"statistics of another lane",
+         {edit("lane % 4 * 16", "(lane + 1) % 4 * 16")},
+         narrow(),
+         {}},
+        {"batch and head exchanged",
+         {edit("panel * SharedTile::panel_columns, row, tile.head, tile.batch, barrier",
+               "panel * SharedTile::panel_columns, row, tile.batch, tile.head, barrier")},
+         {.problem = square_problem(1, 2, 128, 64, false), .config = kernel_preset("wgmma")},
+         {}},
+        {"every tile stored and none added",
+         {edit("stores_(tile.kv_start == 0)", "stores_(true)")},
+         two_tiles(),
+         {}},
+    };
+    require_found(faults);
+}
+
+TEST_CASE("wgmma: a count that nobody makes is found") {
+    const std::vector<PlantedFault> faults = {
+        {"the head's first tile stores nothing",
+         {edit("stores_(tile.kv_start == 0)", "stores_(false)")},
+         two_tiles(),
+         {deadlock}},
+        {"a block that does not tell that it is done",
+         {dropped("count_global(done_);")},
+         narrow(),
+         {deadlock}},
+    };
+    require_found(faults);
+}
+
+}  // namespace
+
+}  // namespace backlight::test
