@@ -87,6 +87,16 @@ Finished run_program(const std::vector<std::string>& command, const fs::path& fo
     return {status, read_file(log)};
 }
 
+/// What a compiler said, with the project's files in place of their copies, which are gone by the
+/// time that a person reads it.
+std::string without_folder(std::string text, const fs::path& folder) {
+    const std::string copies = folder.string() + "/";
+    for (std::size_t at = 0; (at = text.find(copies, at)) != std::string::npos;) {
+        text.erase(at, copies.size());
+    }
+    return text;
+}
+
 /// All texts of a program by name: those of the kernel with the emulated primitives in place of the
 /// real ones.
 struct ProgramTexts {
@@ -251,8 +261,8 @@ compiler::CompiledKernel HostCompiler::compile(const compiler::KernelRequest& re
     if (compiled.status != 0) {
         throw Error(ErrorCode::compile_failed,
                     fmt::format("{} ({}) refused {} for the emulated device.\noptions: {}\n{}",
-                                path().string(), version(), request.source, fmt::join(command, " "),
-                                compiled.output));
+                                path().string(), version(), request.source, fmt::join(chosen, " "),
+                                without_folder(compiled.output, folder.path())));
     }
     const std::string bytes = read_file(object);
     if (bytes.empty()) {
