@@ -1,13 +1,13 @@
 #include "emulation/temporary_folder.hpp"
 
 #include <doctest/doctest.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <fstream>
 #include <string>
 #include <thread>
