@@ -24,8 +24,9 @@
 #include "emulation/temporary_folder.hpp"
 
 extern "C" {
-extern char** environ;
+extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX has it declared here
 /// Part of AddressSanitizer's runtime: null in a process without it.
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming): its name
 __attribute__((weak)) void __asan_init();
 }
 
@@ -66,6 +67,7 @@ struct Finished {
 Finished run_program(const std::vector<std::string>& command, const fs::path& folder) {
     const fs::path log = folder / "log";
     std::vector<char*> arguments;
+    arguments.reserve(command.size() + 1);
     for (const std::string& argument : command) {
         arguments.push_back(const_cast<char*>(argument.c_str()));
     }
