@@ -75,6 +75,7 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
 
     uint4 o_chunk[steps];
     uint4 d_o_chunk[steps];
+    float row_lse[steps];
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
         const int64_t row = first_row + step * rows_per_step + row_in_step;
@@ -82,9 +83,11 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
             o_chunk[step] = *reinterpret_cast<const uint4*>(o + row * arguments.o_strides.seqlen);
             d_o_chunk[step] =
                 *reinterpret_cast<const uint4*>(d_o + row * arguments.d_o_strides.seqlen);
+            row_lse[step] = lse[row];
         } else {
             o_chunk[step] = uint4{0, 0, 0, 0};
             d_o_chunk[step] = uint4{0, 0, 0, 0};
+            row_lse[step] = 0;
         }
     }
 #pragma unroll
@@ -101,8 +104,8 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
         const int64_t flat_row = batch_head * arguments.seqlen_q + row;
         if (lane_in_row == 0) {
             // A row that attended to nothing has LSE = -inf; its P is 0, not exp(+inf).
-            const float row_lse = lse[row];
-            const float lse_log2 = row_lse == -infinity() ? infinity() : row_lse * log2_e;
+            const float lse_log2 =
+                row_lse[step] == -infinity() ? infinity() : row_lse[step] * log2_e;
             if constexpr (specialisation::statistics_in_fragment_order) {
                 const int64_t place = fragment_order(flat_row);
                 arguments.negated_lse_log2[place] = -lse_log2;

@@ -48,6 +48,7 @@
 #include "primitives/named_barrier.cuh"
 #include "primitives/proxy_fence.cuh"
 #include "primitives/register_allocation.cuh"
+#include "primitives/scheduling.cuh"
 #include "primitives/shared_memory.cuh"
 #include "primitives/stmatrix.cuh"
 #include "primitives/swizzle.cuh"
@@ -133,15 +134,19 @@ constexpr int q_offset = v_offset + kv_buffers * KvTile::bytes;
 constexpr int d_o_offset = q_offset + stages * QueryTile::bytes;
 constexpr int d_s_offset = d_o_offset + stages * QueryTile::bytes;
 constexpr int d_q_offset = d_s_offset + d_s_buffers * ScoreTile::bytes;
-constexpr int unconverted_offset = d_q_offset + d_q_buffers * d_q_part_bytes;
+// dK leaves through a place of its own, or over V once dV has left.
+constexpr bool d_k_has_place = head_dim == 64;
+constexpr int d_k_offset = d_q_offset + d_q_buffers * d_q_part_bytes;
+constexpr int unconverted_offset = d_k_offset + (d_k_has_place ? KvTile::bytes : 0);
 constexpr int converted_offset = unconverted_offset + d_q_part_bytes;
 constexpr int lse_offset = converted_offset + d_q_part_bytes / 2;
 constexpr int delta_offset = lse_offset + stages * statistics_bytes;
-constexpr int barrier_offset = delta_offset + stages * statistics_bytes;
+constexpr int work_bytes = 32;
+constexpr int work_offset = delta_offset + stages * statistics_bytes;
+constexpr int barrier_offset = work_offset + work_slots * work_bytes;
 
-constexpr int barriers = 4 * kv_buffers + 4 * stages + 2 * d_s_buffers + 2 * work_slots + 1;
-constexpr int ticket_offset = barrier_offset + 8 * barriers;
-constexpr int shared_bytes = ticket_offset + 4 * work_slots;
+constexpr int barriers = 4 * kv_buffers + 4 * stages + 2 * d_s_buffers + 2 * work_slots + 2;
+constexpr int shared_bytes = barrier_offset + 8 * barriers;
 static_assert(shared_bytes == specialisation::shared_bytes, "host and kernel count alike");
 
 /// Where things lie.
@@ -166,6 +171,9 @@ struct SharedMemory {
     __device__ __forceinline__ uint32_t d_q(int buffer) const {
         return base + d_q_offset + buffer * d_q_part_bytes;
     }
+    __device__ __forceinline__ uint32_t d_k(int buffer) const {
+        return d_k_has_place ? base + d_k_offset : v(buffer);
+    }
     /// A part of dQ on its way from the accumulator to dQ's own type.
     __device__ __forceinline__ uint32_t unconverted() const { return base + unconverted_offset; }
     __device__ __forceinline__ uint32_t converted() const { return base + converted_offset; }
@@ -175,8 +183,8 @@ struct SharedMemory {
     __device__ __forceinline__ uint32_t delta(int stage) const {
         return base + delta_offset + stage * statistics_bytes;
     }
-    __device__ __forceinline__ uint32_t ticket(int slot) const {
-        return base + ticket_offset + 4 * slot;
+    __device__ __forceinline__ uint32_t work(int slot) const {
+        return base + work_offset + work_bytes * slot;
     }
 
     // Barriers, in the order in which they lie.
@@ -212,8 +220,8 @@ struct SharedMemory {
     __device__ __forceinline__ uint32_t work_empty(int slot) const {
         return work_full(work_slots + slot);
     }
-    __device__ __forceinline__ uint32_t conversion_full() const {
-        return work_full(2 * work_slots);
+    __device__ __forceinline__ uint32_t conversion_full(int buffer) const {
+        return work_full(2 * work_slots + buffer);
     }
 
   private:
@@ -224,8 +232,7 @@ struct SharedMemory {
 
 /// Named barriers; 0 is the whole block's.
 enum NamedBarrier : int {
-    keys_read = 1,  // key and query warpgroups: no product reads K any more
-    key_warpgroup_0,
+    key_warpgroup_0 = 1,
     key_warpgroup_1,
     query_warpgroup_own,
     conversion_warps_own,
@@ -253,8 +260,11 @@ struct Tile {
     int head;
     int batch_head;
     int kv_start;
-    int first_query_tile;
-    int query_tiles;  // of the whole head
+
+    /// Query tiles that lie wholly above the diagonal see none of these keys.
+    __device__ __forceinline__ int first_query_tile() const {
+        return causal ? kv_start / block_q : 0;
+    }
 };
 
 /// Query tiles whose dQ is complete and wants to be converted.
@@ -264,6 +274,16 @@ struct Conversion {
     int query_tiles;
 };
 
+/// Lengths in tiles.
+__device__ __forceinline__ int query_tiles_of(const WgmmaArguments& arguments) {
+    return (specialisation::seqlen_q != 0 ? specialisation::seqlen_q : arguments.seqlen_q) /
+           block_q;
+}
+__device__ __forceinline__ int kv_tiles_of(const WgmmaArguments& arguments) {
+    return (specialisation::seqlen_kv != 0 ? specialisation::seqlen_kv : arguments.seqlen_kv) /
+           block_kv;
+}
+
 /// What a ticket stands for. Heads are taken in groups, whose queries and dQ the L2 cache holds,
 /// and within a group those tiles come first that most queries see. In round r begin
 ///
@@ -271,44 +291,53 @@ struct Conversion {
 ///     the other key tiles of group r − lead_groups,
 ///     the conversion of the dQ of group r − lead_groups − conversion_lag;
 ///
-/// the host chooses both distances such that what one waits for has begun a whole grid of resident
-/// blocks before. Rounds at either end are not full.
+/// the host chooses both distances such that what one waits for has most often happened. Rounds at
+/// either end are not full.
 struct Work {
+    // In place of a (batch, head) index: there is nothing of the kind to do; no ticket is left.
+    static constexpr int nothing = -1;
+    static constexpr int end = -2;
+
     Tile tile;
     Conversion conversion;
-    bool has_tile;
-    bool has_conversion;
+
+    __device__ __forceinline__ bool has_tile() const { return tile.batch_head >= 0; }
+    __device__ __forceinline__ bool has_conversion() const { return conversion.batch_head >= 0; }
+    __device__ __forceinline__ bool is_end() const { return tile.batch_head == end; }
+
+    __device__ __forceinline__ Work() {}
 
     __device__ __forceinline__ Work(const WgmmaArguments& arguments, int ticket) {
         constexpr int group_heads = specialisation::heads_per_group;
-        const int seqlen_q =
-            specialisation::seqlen_q != 0 ? specialisation::seqlen_q : arguments.seqlen_q;
-        const int seqlen_kv =
-            specialisation::seqlen_kv != 0 ? specialisation::seqlen_kv : arguments.seqlen_kv;
-        const int kv_tiles = seqlen_kv / block_kv;
-        const int query_tiles = seqlen_q / block_q;
+        const int kv_tiles = kv_tiles_of(arguments);
+        const int query_tiles = query_tiles_of(arguments);
         const int round = ticket / (group_heads * kv_tiles);
         const int in_round = ticket - round * group_heads * kv_tiles;
         const int kv_tile = in_round / group_heads;
         const int head_in_group = in_round % group_heads;
 
         const int tile_group = kv_tile == 0 ? round : round - arguments.lead_groups;
-        tile.batch_head = tile_group * group_heads + head_in_group;
-        has_tile = tile_group >= 0 && tile.batch_head < arguments.batch_heads;
+        tile.batch_head = head_of(arguments, tile_group, head_in_group);
         tile.batch = tile.batch_head / arguments.heads;
         tile.head = tile.batch_head % arguments.heads;
         tile.kv_start = kv_tile * block_kv;
-        tile.query_tiles = query_tiles;
-        // Query tiles that lie wholly above the diagonal see none of these keys.
-        tile.first_query_tile = causal ? tile.kv_start / block_q : 0;
+        if (ticket >= arguments.tickets) {
+            tile.batch_head = end;
+        }
 
         const int conversion_group = round - arguments.lead_groups - arguments.conversion_lag;
-        conversion.batch_head = conversion_group * group_heads + head_in_group;
-        has_conversion = conversion_group >= 0 && conversion.batch_head < arguments.batch_heads;
+        conversion.batch_head = head_of(arguments, conversion_group, head_in_group);
         // A head's query tiles are shared among as many blocks as it has key tiles.
         conversion.first_query_tile = kv_tile * query_tiles / kv_tiles;
         conversion.query_tiles =
             (kv_tile + 1) * query_tiles / kv_tiles - conversion.first_query_tile;
+    }
+
+  private:
+    __device__ __forceinline__ static int head_of(const WgmmaArguments& arguments, int group,
+                                                  int head_in_group) {
+        const int batch_head = group * specialisation::heads_per_group + head_in_group;
+        return group >= 0 && batch_head < arguments.batch_heads ? batch_head : nothing;
     }
 };
 
@@ -334,27 +363,34 @@ class Loader {
     __device__ __forceinline__ void work() {
         // The counters, LSE and delta come from the delta kernel.
         wait_for_previous_kernel();
-        const auto all = static_cast<uint32_t>(arguments_.tickets);
-        uint32_t ticket = take_ticket(arguments_.counters.tickets);
         while (true) {
-            mbarrier_wait(shared_.work_empty(work_ring_.slot), work_ring_.parity ^ 1);
-            store_shared(shared_.ticket(work_ring_.slot), ticket);
-            mbarrier_arrive(shared_.work_full(work_ring_.slot));
-            work_ring_.advance();
-            if (ticket >= all) {
+            // Not before the loads of the last one: who holds a ticket keeps others waiting.
+            const Work work(arguments_, static_cast<int>(take_ticket(arguments_.counters.tickets)));
+            post(work);
+            if (work.is_end()) {
                 return;
             }
-            // Asked for before the loads, so that it arrives during them.
-            const uint32_t next = take_ticket(arguments_.counters.tickets);
-            const Work work(arguments_, static_cast<int>(ticket));
-            if (work.has_tile) {
+            if (work.has_tile()) {
                 load(work.tile);
             }
-            ticket = next;
         }
     }
 
   private:
+    /// For the other roles to read.
+    __device__ __forceinline__ void post(const Work& work) {
+        const int slot = work_ring_.slot;
+        mbarrier_wait(shared_.work_empty(slot), work_ring_.parity ^ 1);
+        const auto word = [](int value) { return static_cast<uint32_t>(value); };
+        store_shared(shared_.work(slot), uint4{word(work.tile.batch_head), word(work.tile.batch),
+                                               word(work.tile.head), word(work.tile.kv_start)});
+        store_shared(shared_.work(slot) + 16,
+                     uint4{word(work.conversion.batch_head), word(work.conversion.first_query_tile),
+                           word(work.conversion.query_tiles), 0});
+        mbarrier_arrive(shared_.work_full(slot));
+        work_ring_.advance();
+    }
+
     __device__ __forceinline__ void load(const Tile& tile) {
         const int buffer = kv_ring_.slot;
         const int kv_parity = kv_ring_.parity;
@@ -363,9 +399,10 @@ class Loader {
         mbarrier_arrive_expect_bytes(shared_.k_full(buffer), KvTile::bytes);
         load_tile<KvTile>(shared_.k(buffer), arguments_.k, tile.kv_start, tile,
                           shared_.k_full(buffer));
-        const int64_t head_row = static_cast<int64_t>(tile.batch_head) * tile.query_tiles * block_q;
+        const int query_tiles = query_tiles_of(arguments_);
+        const int64_t head_row = static_cast<int64_t>(tile.batch_head) * query_tiles * block_q;
         bool v_loaded = false;
-        for (int query_tile = tile.query_tiles - 1; query_tile >= tile.first_query_tile;
+        for (int query_tile = query_tiles - 1; query_tile >= tile.first_query_tile();
              --query_tile) {
             const int query_start = query_tile * block_q;
             const int stage = query_ring_.slot;
@@ -402,28 +439,30 @@ class Loader {
     RingPosition<stages> query_ring_;
 };
 
-/// The tickets that the loader has taken, as a warp of another role sees them.
-class Tickets {
+/// What the loader has posted, as a warp of another role sees it.
+class PostedWork {
   public:
-    __device__ __forceinline__ Tickets(const WgmmaArguments& arguments, SharedMemory shared)
-        : shared_(shared), all_(static_cast<uint32_t>(arguments.tickets)) {}
+    __device__ __forceinline__ explicit PostedWork(SharedMemory shared) : shared_(shared) {}
 
-    /// The next one; false once there is none left.
-    __device__ __forceinline__ bool next(int lane, int& ticket) {
+    /// The next piece of work.
+    __device__ __forceinline__ Work next(int lane) {
         mbarrier_wait(shared_.work_full(ring_.slot), ring_.parity);
-        const auto taken = load_shared<uint32_t>(shared_.ticket(ring_.slot));
+        const auto tile = load_shared<uint4>(shared_.work(ring_.slot));
+        const auto conversion = load_shared<uint4>(shared_.work(ring_.slot) + 16);
         __syncwarp();
         if (lane == 0) {
             mbarrier_arrive(shared_.work_empty(ring_.slot));
         }
         ring_.advance();
-        ticket = static_cast<int>(taken);
-        return taken < all_;
+        const auto number = [](uint32_t word) { return static_cast<int>(word); };
+        Work work;
+        work.tile = {number(tile.y), number(tile.z), number(tile.x), number(tile.w)};
+        work.conversion = {number(conversion.x), number(conversion.y), number(conversion.z)};
+        return work;
     }
 
   private:
     SharedMemory shared_;
-    uint32_t all_;
     RingPosition<work_slots> ring_;
 };
 
@@ -476,14 +515,13 @@ class KeyWarpgroup {
           lane_(thread % warp_size) {}
 
     __device__ __forceinline__ void work() {
-        Tickets tickets(arguments_, shared_);
-        for (int ticket = 0; tickets.next(lane_, ticket);) {
-            const Work work(arguments_, ticket);
-            if (work.has_tile) {
+        PostedWork posted(shared_);
+        for (Work work = posted.next(lane_); !work.is_end(); work = posted.next(lane_)) {
+            if (work.has_tile()) {
                 work_on(work.tile);
             }
         }
-        if (warp_ == 0 && lane_ == 0) {
+        if (is_store_thread()) {
             bulk_wait<0>();
         }
     }
@@ -504,16 +542,20 @@ class KeyWarpgroup {
         TileStatistics lse;
         lse.load(shared_.lse(query_ring_.slot), lane_);
         wgmma_wait<0>();
-        int query_tile = tile.query_tiles - 1;
+        int query_tile = query_tiles_of(arguments_) - 1;
         exponentiate(tile, query_tile, lse);
         mbarrier_wait(shared_.v_full(kv_ring_.slot), kv_ring_.parity);
         if constexpr (v_resident) {
             load_operand(state_.v, shared_.v(kv_ring_.slot));
         }
-        for (; query_tile > tile.first_query_tile; --query_tile) {
+        const int last = last_query_tile(tile);
+        for (; query_tile > last; --query_tile) {
             step<false>(tile, query_tile);
         }
         step<true>(tile, query_tile);
+        if (last != tile.first_query_tile()) {
+            skip_step();
+        }
         store_gradients(tile);
         kv_ring_.advance();
     }
@@ -588,7 +630,7 @@ class KeyWarpgroup {
         for (int i = 0; i < score_registers; ++i) {
             s[i] = __fmaf_rn(s[i], scale, negated_lse.of(i));
         }
-        if (causal && (query_tile - tile.first_query_tile) * block_q < block_kv) {
+        if (causal && (query_tile - tile.first_query_tile()) * block_q < block_kv) {
             // How far the thread's first key lies behind its first query.
             const int behind = tile.kv_start + warpgroup_ * keys_per_warpgroup + warp_ * 16 +
                                lane_ / 4 - query_tile * block_q - lane_ % 4 * 2;
@@ -636,6 +678,26 @@ class KeyWarpgroup {
         for (int slice = 0; slice < query_slices; ++slice) {
             stmatrix_x4(ScoreTile::moved(address, 0, slice * 16), state_.p[slice]);
         }
+    }
+
+    /// The last that sees any of this warpgroup's keys: the second one's lie behind the queries of
+    /// the first tile that the block visits.
+    __device__ __forceinline__ int last_query_tile(const Tile& tile) const {
+        return tile.first_query_tile() + (causal && warpgroup_ == 1 ? 1 : 0);
+    }
+
+    /// The query tile that sees none of this warpgroup's keys: the others must not wait for it.
+    /// Each phase must have begun before the arrival that counts for it.
+    __device__ __forceinline__ void skip_step() {
+        const int stage = query_ring_.slot;
+        mbarrier_wait(shared_.q_full(stage), query_ring_.parity);
+        release(shared_.q_empty(stage));
+        mbarrier_wait(shared_.d_o_full(stage), query_ring_.parity);
+        release(shared_.d_o_empty(stage));
+        query_ring_.advance();
+        mbarrier_wait(shared_.d_s_empty(d_s_ring_.slot), d_s_ring_.parity ^ 1);
+        release(shared_.d_s_full(d_s_ring_.slot));
+        d_s_ring_.advance();
     }
 
     /// One query tile; afterwards P of the next one is ready, if there is one.
@@ -687,6 +749,16 @@ class KeyWarpgroup {
         wgmma_settle(state_.p);
     }
 
+    /// Waits for the rest of the warpgroup.
+    __device__ __forceinline__ void synchronise() const {
+        // A constant each, so that ptxas reserves no more barriers than there are.
+        if (warpgroup_ == 0) {
+            named_barrier_synchronise(key_warpgroup_0, warpgroup_size);
+        } else {
+            named_barrier_synchronise(key_warpgroup_1, warpgroup_size);
+        }
+    }
+
     /// One arrival a warp.
     __device__ __forceinline__ void release(uint32_t barrier) {
         __syncwarp();
@@ -695,28 +767,55 @@ class KeyWarpgroup {
         }
     }
 
-    /// dK and dV leave over K and V. Of V a warpgroup reads only the rows that it writes; K is also
-    /// the query warpgroup's.
+    /// dV leaves over V, of which a warpgroup reads only the rows that it writes. K is left alone:
+    /// the query warpgroup still needs it, and the next K may come as soon as it does not.
     __device__ __forceinline__ void store_gradients(const Tile& tile) {
         const int buffer = kv_ring_.slot;
-        store_gradient(state_.d_v, 1.0F, shared_.v(buffer), arguments_.d_v, tile);
-        named_barrier_synchronise(keys_read, (key_warpgroups + 1) * warpgroup_size);
-        store_gradient(state_.d_k, arguments_.softmax_scale, shared_.k(buffer), arguments_.d_k,
-                       tile);
-        if (warp_ == 0 && lane_ == 0) {
-            bulk_wait_read<1>();
+        release(shared_.k_empty(buffer));
+        // The dK before has been read long since.
+        wait_for_stores();
+        stage(state_.d_v, 1.0F, shared_.v(buffer));
+        if constexpr (d_k_has_place) {
+            stage(state_.d_k, arguments_.softmax_scale, shared_.d_k(buffer));
+            publish();
+            store(shared_.v(buffer), arguments_.d_v, tile);
+        } else {
+            publish();
+            store(shared_.v(buffer), arguments_.d_v, tile);
+            wait_for_stores();
+            stage(state_.d_k, arguments_.softmax_scale, shared_.d_k(buffer));
+            publish();
+        }
+        store(shared_.d_k(buffer), arguments_.d_k, tile);
+        if (is_store_thread()) {
+            bulk_wait_read<d_k_has_place ? 1 : 0>();
             mbarrier_arrive(shared_.v_empty(buffer));
-            bulk_wait_read<0>();
-            mbarrier_arrive(shared_.k_empty(buffer));
         }
     }
 
-    __device__ __forceinline__ void store_gradient(
-        const AccumulatorRegister (&gradient)[gradient_registers], float scale, uint32_t staged,
-        const TensorMap& map, const Tile& tile) {
-        const int first_key = warpgroup_ * keys_per_warpgroup;
-        const uint32_t address =
-            KvTile{staged}.address(first_key + warp_ * 16 + lane_ % 16, lane_ / 16 * 8);
+    /// The thread that lets TMA bring this warpgroup's gradients out.
+    __device__ __forceinline__ bool is_store_thread() const {
+        return warp_ == 0 && lane_ == 0;
+    }
+
+    /// What TMA has been told to store has left shared memory.
+    __device__ __forceinline__ void wait_for_stores() const {
+        if (is_store_thread()) {
+            bulk_wait_read<0>();
+        }
+        synchronise();
+    }
+
+    /// What the warpgroup has staged is TMA's to read.
+    __device__ __forceinline__ void publish() const {
+        fence_shared_before_async_proxy();
+        synchronise();
+    }
+
+    __device__ __forceinline__ void stage(const AccumulatorRegister (&gradient)[gradient_registers],
+                                          float scale, uint32_t staged) {
+        const uint32_t address = KvTile{staged}.address(
+            warpgroup_ * keys_per_warpgroup + warp_ * 16 + lane_ % 16, lane_ / 16 * 8);
 #pragma unroll
         for (int slice = 0; slice < depth_slices; ++slice) {
             OperandRegister rounded[4];
@@ -727,14 +826,12 @@ class KeyWarpgroup {
             }
             stmatrix_x4(KvTile::moved(address, 0, slice * 16), rounded);
         }
-        fence_shared_before_async_proxy();
-        // A constant each, so that ptxas reserves no more barriers than there are.
-        if (warpgroup_ == 0) {
-            named_barrier_synchronise(key_warpgroup_0, warpgroup_size);
-        } else {
-            named_barrier_synchronise(key_warpgroup_1, warpgroup_size);
-        }
-        if (warp_ == 0 && lane_ == 0) {
+    }
+
+    __device__ __forceinline__ void store(uint32_t staged, const TensorMap& map,
+                                          const Tile& tile) const {
+        if (is_store_thread()) {
+            const int first_key = warpgroup_ * keys_per_warpgroup;
 #pragma unroll
             for (int panel = 0; panel < KvTile::panels; ++panel) {
                 tma_store_4d(&map, panel * KvTile::panel_columns, tile.kv_start + first_key,
@@ -764,35 +861,34 @@ class KeyWarpgroup {
 class DqSum {
   public:
     __device__ __forceinline__ DqSum(const WgmmaArguments& arguments, const Tile& tile)
-        : progress_(arguments.counters.tiles_stored + tile.batch_head),
-          done_(arguments.counters.blocks_done + tile.batch_head),
-          accumulator_(arguments.d_q_accumulator + static_cast<int64_t>(tile.batch_head) *
-                                                       tile.query_tiles * (block_q * head_dim)),
-          query_tiles_(tile.query_tiles),
+        : counters_(arguments.counters),
+          batch_head_(tile.batch_head),
+          place_(arguments.d_q_accumulator + (static_cast<int64_t>(tile.batch_head) + 1) *
+                                                 query_tiles_of(arguments) * tile_elements),
           stores_(tile.kv_start == 0) {}
 
-    /// Sends a part, staged in shared memory, on its way.
-    __device__ __forceinline__ void add(int query_tile, int part, uint32_t staged) {
-        float* const place = accumulator_ + static_cast<int64_t>(query_tile * d_q_parts + part) *
-                                                (block_q * d_q_part_columns);
+    /// Sends a part, staged in shared memory, on its way. Parts of a tile come one after another,
+    /// tiles from the last to the first.
+    __device__ __forceinline__ void add(int part, uint32_t staged) {
+        if (part == 0) {
+            place_ -= tile_elements;
+            ++tiles_;
+            if (!stores_ && stored_ < tiles_) {
+                stored_ = wait_for_global_counter<64>(counters_.tiles_stored + batch_head_, tiles_);
+                // What the first block has stored comes before what is added.
+                fence_global_before_async_proxy();
+            }
+        }
+        float* const place = place_ + part * (block_q * d_q_part_columns);
         if (stores_) {
             bulk_store(place, staged, d_q_part_bytes);
             bulk_commit();
-            if (part == d_q_parts - 1 && query_tile < query_tiles_ - 1) {
+            if (part == d_q_parts - 1 && tiles_ > 1) {
                 // The tile before this one has arrived by now, or soon.
                 bulk_wait<d_q_parts>();
-                count_global(progress_);
+                count_global(counters_.tiles_stored + batch_head_);
             }
         } else {
-            if (part == 0) {
-                // All visit the tiles from the last to the first.
-                const auto needed = static_cast<uint32_t>(query_tiles_ - query_tile);
-                if (stored_ < needed) {
-                    stored_ = wait_for_global_counter<64>(progress_, needed);
-                    // What the first block has stored comes before what is added.
-                    fence_global_before_async_proxy();
-                }
-            }
             bulk_reduce_add<float>(place, staged, d_q_part_bytes);
             bulk_commit();
         }
@@ -801,17 +897,19 @@ class DqSum {
     __device__ __forceinline__ void finish() {
         bulk_wait<0>();
         if (stores_) {
-            count_global(progress_);
+            count_global(counters_.tiles_stored + batch_head_);
         }
-        count_global(done_);
+        count_global(counters_.blocks_done + batch_head_);
     }
 
   private:
-    uint32_t* progress_;
-    uint32_t* done_;
-    float* accumulator_;
-    int query_tiles_;
-    uint32_t stored_ = 0;
+    static constexpr int tile_elements = block_q * head_dim;
+
+    const WgmmaCounters& counters_;
+    int batch_head_;
+    float* place_;  // of the tile that was last begun
+    uint32_t tiles_ = 0;
+    uint32_t stored_ = 0;  // tiles of the head, as last seen
     bool stores_;
 };
 
@@ -824,10 +922,9 @@ class QueryWarpgroup {
         : arguments_(arguments), shared_(shared), thread_(thread), lane_(thread % warp_size) {}
 
     __device__ __forceinline__ void work() {
-        Tickets tickets(arguments_, shared_);
-        for (int ticket = 0; tickets.next(lane_, ticket);) {
-            const Work work(arguments_, ticket);
-            if (work.has_tile) {
+        PostedWork posted(shared_);
+        for (Work work = posted.next(lane_); !work.is_end(); work = posted.next(lane_)) {
+            if (work.has_tile()) {
                 work_on(work.tile);
             }
         }
@@ -839,14 +936,20 @@ class QueryWarpgroup {
         mbarrier_wait(shared_.k_full(kv_buffer), kv_ring_.parity);
         kv_ring_.advance();
         DqSum sum(arguments_, tile);
-        for (int query_tile = tile.query_tiles - 1; query_tile >= tile.first_query_tile;
-             --query_tile) {
+        const int first = tile.first_query_tile();
+        for (int query_tile = query_tiles_of(arguments_) - 1; query_tile >= first; --query_tile) {
             mbarrier_wait(shared_.d_s_full(d_s_ring_.slot), d_s_ring_.parity);
 #pragma unroll
             for (int part = 0; part < d_q_parts; ++part) {
                 AccumulatorRegister d_q[d_q_part_columns / 2];
-                multiply(d_q, shared_.d_s(d_s_ring_.slot),
-                         shared_.k(kv_buffer) + part * KvTile::panel_bytes);
+                const uint32_t k_panel = shared_.k(kv_buffer) + part * KvTile::panel_bytes;
+                if (causal && query_tile == first) {
+                    // The second key warpgroup has left out this tile.
+                    multiply<key_slices / key_warpgroups>(d_q, shared_.d_s(d_s_ring_.slot),
+                                                          k_panel);
+                } else {
+                    multiply<key_slices>(d_q, shared_.d_s(d_s_ring_.slot), k_panel);
+                }
                 // The buffer's last way out has begun two parts ago.
                 if (thread_ == 0) {
                     bulk_wait_read<d_q_buffers - 1>();
@@ -869,19 +972,23 @@ class QueryWarpgroup {
                 fence_shared_before_async_proxy();
                 named_barrier_synchronise(query_warpgroup_own, warpgroup_size);
                 if (thread_ == 0) {
-                    sum.add(query_tile, part, staged);
+                    sum.add(part, staged);
                 }
                 d_q_buffer_ ^= 1;
             }
             d_s_ring_.advance();
         }
-        named_barrier_arrive(keys_read, (key_warpgroups + 1) * warpgroup_size);
+        __syncwarp();
+        if (lane_ == 0) {
+            mbarrier_arrive(shared_.k_empty(kv_buffer));
+        }
         if (thread_ == 0) {
             sum.finish();
         }
     }
 
-    /// d_q = dS · K, of the 64 columns of K that lie in the panel.
+    /// d_q = dS · K, of the first keys and the 64 columns of K that lie in the panel.
+    template <int slices>
     __device__ __forceinline__ static void multiply(
         AccumulatorRegister (&d_q)[d_q_part_columns / 2], uint32_t d_s_tile, uint32_t k_panel) {
         constexpr MatrixLayout d_s_layout =
@@ -890,10 +997,11 @@ class QueryWarpgroup {
             mn_major_layout(MatrixSwizzle::bytes_128, KvTile::panel_bytes);
         constexpr int step_bytes = mn_major_step(MatrixSwizzle::bytes_128);
         const MatrixDescriptor d_s(d_s_tile, d_s_layout);
-        const MatrixDescriptor k(k_panel, k_layout);
+        // Not held across steps, for want of registers.
+        const MatrixDescriptor k(opaque(k_panel), k_layout);
         wgmma_fence();
 #pragma unroll
-        for (int slice = 0; slice < key_slices; ++slice) {
+        for (int slice = 0; slice < slices; ++slice) {
             wgmma_m64k16<Element, d_q_part_columns, Major::mn, Major::mn>(
                 d_q, d_s.advanced(slice * step_bytes), k.advanced(slice * step_bytes), slice > 0);
         }
@@ -911,84 +1019,123 @@ class QueryWarpgroup {
 
 // --- Conversion of dQ ---------------------------------------------------------------------------
 
-/// dQ = softmax_scale · accumulator, rounded and stored, of query tiles of a head whose key tiles
-/// have all been worked on. Three warps that have nothing else to do, a part at a time: in as it
-/// lies, out as rows.
-__device__ __forceinline__ void convert_d_q(const WgmmaArguments& arguments, SharedMemory shared,
-                                            const Conversion& conversion, int thread, int& parity) {
-    using Rows = SwizzledTile<block_q, d_q_part_columns>;
-    const int warp = thread / warp_size;
-    const int lane = thread % warp_size;
-    const int seqlen_q =
-        specialisation::seqlen_q != 0 ? specialisation::seqlen_q : arguments.seqlen_q;
-    const int seqlen_kv =
-        specialisation::seqlen_kv != 0 ? specialisation::seqlen_kv : arguments.seqlen_kv;
-    const float* source = arguments.d_q_accumulator +
-                          (static_cast<int64_t>(conversion.batch_head) * (seqlen_q / block_q) +
-                           conversion.first_query_tile) *
-                              (block_q * head_dim);
-    if (thread == 0) {
-        wait_for_global_counter<256>(arguments.counters.blocks_done + conversion.batch_head,
-                                     static_cast<uint32_t>(seqlen_kv / block_kv));
-        fence_global_before_async_proxy();
-    }
-    const Rows rows{shared.converted()};
-    const int parts = conversion.query_tiles * d_q_parts;
-    for (int part = 0; part < parts; ++part) {
-        if (thread == 0) {
-            mbarrier_arrive_expect_bytes(shared.conversion_full(), d_q_part_bytes);
-            bulk_load(shared.unconverted(), source + part * (block_q * d_q_part_columns),
-                      d_q_part_bytes, shared.conversion_full());
-            // What was converted before has left.
-            bulk_wait_read<0>();
+/// dQ = softmax_scale · accumulator, rounded and stored, of query tiles of heads whose key tiles
+/// have all been worked on. Three warps that have nothing else to do. A part comes in two halves of
+/// 32 columns, as they lie, the next halves on their way meanwhile, and leaves as rows.
+class Converter {
+  public:
+    __device__ __forceinline__ Converter(const WgmmaArguments& arguments, SharedMemory shared,
+                                         int thread)
+        : arguments_(arguments),
+          shared_(shared),
+          warp_(thread / warp_size),
+          lane_(thread % warp_size) {}
+
+    __device__ __forceinline__ void work() {
+        PostedWork posted(shared_);
+        for (Work work = posted.next(lane_); !work.is_end(); work = posted.next(lane_)) {
+            if (work.has_conversion()) {
+                convert(work.conversion);
+            }
         }
+        if (leads()) {
+            bulk_wait<0>();
+        }
+    }
+
+  private:
+    static constexpr int half_bytes = d_q_part_bytes / 2;
+    static constexpr int half_columns = d_q_part_columns / 2;
+
+    __device__ __forceinline__ bool leads() const { return warp_ == 0 && lane_ == 0; }
+
+    __device__ __forceinline__ void synchronise() const {
         named_barrier_synchronise(conversion_warps_own, conversion_threads);
-        mbarrier_wait(shared.conversion_full(), parity);
-        parity ^= 1;
+    }
+
+    /// By the leading thread.
+    __device__ __forceinline__ void load(const float* source, int half) {
+        const int buffer = half % 2;
+        mbarrier_arrive_expect_bytes(shared_.conversion_full(buffer), half_bytes);
+        bulk_load(shared_.unconverted() + buffer * half_bytes, source + half * (half_bytes / 4),
+                  half_bytes, shared_.conversion_full(buffer));
+    }
+
+    __device__ __forceinline__ void convert(const Conversion& conversion) {
+        const float* source =
+            arguments_.d_q_accumulator +
+            (static_cast<int64_t>(conversion.batch_head) * query_tiles_of(arguments_) +
+             conversion.first_query_tile) *
+                (block_q * head_dim);
+        const int halves = conversion.query_tiles * d_q_parts * 2;
+        if (leads()) {
+            wait_for_global_counter<256>(arguments_.counters.blocks_done + conversion.batch_head,
+                                         static_cast<uint32_t>(kv_tiles_of(arguments_)));
+            fence_global_before_async_proxy();
+            for (int half = 0; half < 2 && half < halves; ++half) {
+                load(source, half);
+            }
+        }
+        for (int half = 0; half < halves; ++half) {
+            if (half % 2 == 0) {
+                if (leads()) {
+                    bulk_wait_read<0>();  // the part before has left
+                }
+                synchronise();
+            }
+            mbarrier_wait(shared_.conversion_full(half % 2), parity_);
+            convert_half(half % 2);
+            fence_shared_before_async_proxy();
+            synchronise();
+            if (half % 2 == 1) {
+                parity_ ^= 1;
+            }
+            if (leads()) {
+                if (half + 2 < halves) {
+                    load(source, half + 2);
+                }
+                if (half % 2 == 1) {
+                    const int part = half / 2;
+                    tma_store_4d(&arguments_.d_q, part % d_q_parts * d_q_part_columns,
+                                 (conversion.first_query_tile + part / d_q_parts) * block_q,
+                                 conversion.batch_head % arguments_.heads,
+                                 conversion.batch_head / arguments_.heads, shared_.converted());
+                    bulk_commit();
+                }
+            }
+        }
+    }
+
+    __device__ __forceinline__ void convert_half(int half) {
+        const SwizzledTile<block_q, d_q_part_columns> rows{shared_.converted()};
+        const float scale = arguments_.softmax_scale;
         // A fragment: 16 rows, those of one warp of the query warpgroup, by 16 columns.
-        constexpr int fragments = block_q / 16 * (d_q_part_columns / 16);
+        constexpr int fragments = block_q / 16 * (half_columns / 16);
 #pragma unroll 1
-        for (int fragment = warp; fragment < fragments;
+        for (int fragment = warp_; fragment < fragments;
              fragment += conversion_threads / warp_size) {
             const int row = fragment % (block_q / 16) * 16;
             const int column = fragment / (block_q / 16) * 16;
-            const uint32_t place =
-                shared.unconverted() + column / 8 * (warpgroup_size * 16) + (row * 2 + lane) * 16;
+            const uint32_t place = shared_.unconverted() + half * half_bytes +
+                                   column / 8 * (warpgroup_size * 16) + (row * 2 + lane_) * 16;
             const float4 left = load_shared<float4>(place);
             const float4 right = load_shared<float4>(place + warpgroup_size * 16);
-            const float scale = arguments.softmax_scale;
             const OperandRegister packed[4] = {pack<Element>(left.x * scale, left.y * scale),
                                                pack<Element>(left.z * scale, left.w * scale),
                                                pack<Element>(right.x * scale, right.y * scale),
                                                pack<Element>(right.z * scale, right.w * scale)};
-            stmatrix_x4(rows.address(row + lane % 16, column + lane / 16 * 8), packed);
-        }
-        fence_shared_before_async_proxy();
-        named_barrier_synchronise(conversion_warps_own, conversion_threads);
-        if (thread == 0) {
-            tma_store_4d(&arguments.d_q, part % d_q_parts * d_q_part_columns,
-                         (conversion.first_query_tile + part / d_q_parts) * block_q,
-                         conversion.batch_head % arguments.heads,
-                         conversion.batch_head / arguments.heads, shared.converted());
-            bulk_commit();
+            stmatrix_x4(
+                rows.address(row + lane_ % 16, half * half_columns + column + lane_ / 16 * 8),
+                packed);
         }
     }
-}
 
-__device__ __forceinline__ void convert_all(const WgmmaArguments& arguments, SharedMemory shared,
-                                            int thread) {
-    Tickets tickets(arguments, shared);
-    int parity = 0;
-    for (int ticket = 0; tickets.next(thread % warp_size, ticket);) {
-        const Work work(arguments, ticket);
-        if (work.has_conversion) {
-            convert_d_q(arguments, shared, work.conversion, thread, parity);
-        }
-    }
-    if (thread == 0) {
-        bulk_wait<0>();
-    }
-}
+    const WgmmaArguments& arguments_;
+    SharedMemory shared_;
+    int warp_;
+    int lane_;
+    int parity_ = 0;
+};
 
 // --- The kernel ---------------------------------------------------------------------------------
 
@@ -1004,7 +1151,7 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
     if (thread == 0) {
         for (int buffer = 0; buffer < kv_buffers; ++buffer) {
             mbarrier_initialise(shared.k_full(buffer), 1);
-            mbarrier_initialise(shared.k_empty(buffer), key_warpgroups);
+            mbarrier_initialise(shared.k_empty(buffer), key_warps + warps_per_warpgroup);
             mbarrier_initialise(shared.v_full(buffer), 1);
             mbarrier_initialise(shared.v_empty(buffer), key_warpgroups);
         }
@@ -1022,7 +1169,9 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
             mbarrier_initialise(shared.work_full(slot), 1);
             mbarrier_initialise(shared.work_empty(slot), threads / warp_size - 1);
         }
-        mbarrier_initialise(shared.conversion_full(), 1);
+        for (int buffer = 0; buffer < 2; ++buffer) {
+            mbarrier_initialise(shared.conversion_full(buffer), 1);
+        }
         mbarrier_initialisation_fence();
     }
     __syncthreads();
@@ -1032,7 +1181,7 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
         if (thread_in_warpgroup == 0) {
             Loader(arguments, shared).work();
         } else if (thread_in_warpgroup >= warp_size) {
-            convert_all(arguments, shared, thread_in_warpgroup - warp_size);
+            Converter(arguments, shared, thread_in_warpgroup - warp_size).work();
         }
     } else if (warpgroup == query_warpgroup) {
         decrease_registers<query_registers>();

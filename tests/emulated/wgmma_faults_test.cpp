@@ -208,6 +208,71 @@ TEST_CASE("a wrong product of an operand in registers is found") {
     require_found(kernel, faults);
 }
 
+TEST_CASE("operands that another warpgroup writes are handed over by a fence and a barrier") {
+    const SmallKernel kernel{.name = "wgmma_of_others.cu",
+                             .text = R"(
+    const uint32_t written = shared + 96 * 128;
+    if (thread == 0) {
+        mbarrier_initialise(written, 128);
+    }
+    __syncthreads();
+    if (thread >= 128) {
+        for (int chunk = thread - 128; chunk < 96 * 8; chunk += 128) {
+            const int row = chunk / 8;
+            store_shared(shared + row * 128 + (chunk % 8 ^ row % 8) * 16,
+                         reinterpret_cast<const uint4*>(arguments.source)[chunk]);
+        }
+        fence_shared_before_async_proxy();
+        mbarrier_arrive(written);
+        return;
+    }
+    mbarrier_wait(written, 0);
+    const MatrixDescriptor b(shared, k_major_layout(MatrixSwizzle::bytes_128));
+    const MatrixDescriptor a(shared + 4096, k_major_layout(MatrixSwizzle::bytes_128));
+    AccumulatorRegister d[16];
+    wgmma_fence();
+    for (int step = 0; step < 4; ++step) {
+        wgmma_m64k16<bf16, 32, Major::k, Major::k>(d, a.advanced(step * k_major_step),
+                                                   b.advanced(step * k_major_step), step > 0);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_settle(d);
+    for (int i = 0; i < 16; ++i) {
+        const int row = thread / 32 * 16 + lane / 4 + i / 2 % 2 * 8;
+        const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        arguments.out[row * 32 + column] = __float_as_uint(d[i]);
+    }
+)",
+                             .threads = 256,
+                             .shared_bytes = 96 * 128 + 8,
+                             .source = operands(),
+                             .expected = product()};
+    const std::string fence = "        fence_shared_before_async_proxy();\n";
+    const std::string arrive = "        mbarrier_arrive(written);\n";
+    const std::string wait = "    mbarrier_wait(written, 0);\n";
+    const std::vector<SmallFault> faults = {
+        {"no fence", {{fence, ""}}, {missing_proxy_fence}},
+        {"the fence by those who read",
+         {{fence, ""}, {wait, wait + "    fence_shared_before_async_proxy();\n"}},
+         {missing_proxy_fence}},
+        {"the fence after the arrival",
+         {{fence + arrive, arrive + fence}},
+         {missing_proxy_fence, data_race}},
+        {"no barrier", {{wait, ""}}, {data_race, uninitialised_read}},
+        {"neither", {{fence, ""}, {wait, ""}}, {data_race, uninitialised_read}},
+        {"arrival before the stores",
+         {{arrive, ""},
+          {"        for (int chunk = thread - 128;",
+           "        mbarrier_arrive(written);\n        for (int chunk = thread - 128;"}},
+         {data_race, uninitialised_read, missing_proxy_fence}},
+        {"an arrival of one writer too few expected",
+         {{"mbarrier_initialise(written, 128)", "mbarrier_initialise(written, 127)"}},
+         {data_race, uninitialised_read}},
+    };
+    require_found(kernel, faults);
+}
+
 TEST_CASE("wgmma is reported where the emulated hardware has none") {
     EmulationOptions options = one_thread();
     options.target = "sm_120a";

@@ -1,15 +1,13 @@
 #pragma once
 
 // What the tests of the runtime share: errors as they must be, tensors at made-up addresses, a
-// folder or a variable of the environment for the time of a test, a Runtime over the fake driver.
+// variable of the environment for the time of a test, a Runtime over the fake driver.
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -18,6 +16,7 @@
 #include "backlight/error.hpp"
 #include "backlight/runtime.hpp"
 #include "fake_driver.hpp"
+#include "temporary_directory.hpp"
 
 namespace backlight::test {
 
@@ -37,28 +36,6 @@ void check_refused(ErrorCode code, std::initializer_list<std::string_view> fragm
     }
     FAIL_CHECK("accepted, expected ", std::string(to_string(code)));
 }
-
-/// A folder that is there for the life of the object.
-class TemporaryDirectory {
-  public:
-    TemporaryDirectory() {
-        std::string pattern =
-            (std::filesystem::temp_directory_path() / "backlight_test_XXXXXX").string();
-        REQUIRE(mkdtemp(pattern.data()) != nullptr);
-        path_ = pattern;
-    }
-    ~TemporaryDirectory() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    TemporaryDirectory(const TemporaryDirectory&) = delete;
-    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-
-    const std::filesystem::path& path() const noexcept { return path_; }
-
-  private:
-    std::filesystem::path path_;
-};
 
 /// Sets an environment variable, or unsets it where there is no value, for the life of the object.
 class Environment {

@@ -1,39 +1,17 @@
 // What is made ready ahead, captures, and the first run of a warm process.
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <limits>
 #include <optional>
 #include <string>
 
 #include "backlight/error.hpp"
 #include "gpu_test_support.hpp"
+#include "temporary_directory.hpp"
 
 namespace backlight::test {
 
 namespace {
-
-/// A folder that is there for the life of the object.
-class TemporaryFolder {
-  public:
-    TemporaryFolder() {
-        std::string pattern =
-            (std::filesystem::temp_directory_path() / "backlight_gpu_XXXXXX").string();
-        REQUIRE(mkdtemp(pattern.data()) != nullptr);
-        path_ = pattern;
-    }
-    ~TemporaryFolder() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    TemporaryFolder(const TemporaryFolder&) = delete;
-    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-    const std::filesystem::path& path() const noexcept { return path_; }
-
-  private:
-    std::filesystem::path path_;
-};
 
 class OwnStream {
   public:
@@ -75,7 +53,7 @@ std::optional<ErrorCode> refusal_of(Runtime& runtime, const AttentionProblem& pr
 TEST_CASE("a plan that would compile is refused in a capture and what is prepared runs in it") {
     tool::Gpu gpu;
     const device::DriverApi& driver = gpu.driver();
-    const TemporaryFolder cubins;
+    const TemporaryDirectory cubins;
     Runtime runtime({.cache_directory = cubins.path()});
     tool::SupportKernels kernels(gpu);
     const AttentionProblem problem = square_problem(1, 2, 256, 64, true).problem;
@@ -105,7 +83,7 @@ TEST_CASE("a plan that would compile is refused in a capture and what is prepare
 TEST_CASE("a plan that would load in a capture of a non-blocking stream is no other error") {
     tool::Gpu gpu;
     const device::DriverApi& driver = gpu.driver();
-    const TemporaryFolder cubins;
+    const TemporaryDirectory cubins;
     const AttentionProblem problem = square_problem(1, 2, 256, 64, true).problem;
     Runtime({.cache_directory = cubins.path()}).prepare(problem, kernel_preset("v3"));
     Runtime runtime({.cache_directory = cubins.path()});
@@ -127,7 +105,7 @@ TEST_CASE("a plan that would load in a capture of a non-blocking stream is no ot
 
 TEST_CASE("the first run of a warm process is enqueued within milliseconds") {
     tool::Gpu gpu;
-    const TemporaryFolder cubins;
+    const TemporaryDirectory cubins;
     tool::SupportKernels kernels(gpu);
     const AttentionProblem problem = square_problem(1, 2, 512, 128, true).problem;
     const RuntimeOptions options{.cache_directory = cubins.path()};

@@ -21,7 +21,7 @@ using backlight::verification::TensorShape;
 namespace {
 
 constexpr TensorShape shape{.batch = 2, .heads = 3, .rows = 50, .columns = 8};
-constexpr std::size_t elements = 2 * 3 * 50 * 8;
+constexpr std::size_t elements = std::size_t{2} * 3 * 50 * 8;
 
 /// Values of about 1 that floats hold exactly.
 std::vector<float> some_values() {

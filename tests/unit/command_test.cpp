@@ -3,6 +3,7 @@
 #include "command.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <filesystem>
 #include <fstream>
@@ -213,7 +214,11 @@ TEST_CASE("options of the emulated device's schedule are refused with a CUDA dev
                   {"invalid_argument", "grid-order is 'ascending'", "CUDA device"});
     check_failure({"verify", "--device", "emulated", "--grid-order", "sideways"}, exit_failure,
                   {"invalid_argument", "grid-order is 'sideways'", "ascending, descending"});
-    check_failure({"verify", "--device", "emulated", "--seed", "-1"}, exit_usage, {"usage", "-1"});
+    for (const char* seed : {"-1", "18446744073709551616", "1e3", "7x", ""}) {
+        check_failure({"verify", "--device", "emulated", "--seed", seed}, exit_failure,
+                      {"invalid_argument", fmt::format("seed is '{}'", seed),
+                       "from 0 to 18446744073709551615"});
+    }
     // Understood: what is refused is the kernel, before any device is opened.
     check_failure({"verify", "--device", "emulated", "--seed", "18446744073709551615",
                    "--grid-order", "descending", "--kernel", "v9"},
@@ -264,7 +269,7 @@ TEST_CASE("bench interleaves kernels, every other time backwards, each after a f
 TEST_CASE("without a driver, the subcommands that need one say so with exit code 1") {
     const Environment driver_path("BACKLIGHT_DRIVER_PATH", no_driver);
     check_failure({"bench"}, exit_failure, {"driver_not_found", "/nonexistent/libcuda.so.1"});
-    check_failure({"verify"}, exit_failure, {"driver_not_found"});
+    check_failure({"verify"}, exit_failure, {"driver_not_found", "--device emulated"});
 }
 
 TEST_CASE("inspect without a GPU and without a target takes sm_90a and sm_120a") {

@@ -121,7 +121,7 @@ TEST_CASE("a double is rounded once: just above a tie it goes up although float 
 }
 
 TEST_CASE("a NaN whose payload does not fit stays a NaN of its sign") {
-    const float low_payload = std::bit_cast<float>(0xff800001U);
+    const auto low_payload = std::bit_cast<float>(0xff800001U);
     CHECK(to_bits(DataType::bf16, static_cast<double>(low_payload)) == 0xffc0);
     CHECK(to_bits(DataType::fp16, static_cast<double>(low_payload)) == 0xfe00);
 }

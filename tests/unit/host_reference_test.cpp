@@ -396,14 +396,15 @@ TEST_CASE("dominant_key inputs choose other keys for other heads unless the prob
 TEST_CASE("equal_rows inputs repeat one row a head, so that P is uniform and dQ and dK vanish") {
     Attention attention({.heads = 2, .seqlen_q = 32, .seqlen_kv = 32, .head_dim = 16},
                         InputKind::equal_rows);
+    constexpr std::size_t head = std::size_t{32} * 16;
     for (const auto* tensor : {&attention.q, &attention.k, &attention.v, &attention.d_o}) {
         int differing = 0;
         for (std::size_t i = 0; i < tensor->size(); ++i) {
-            const std::size_t first_row = i / (32 * 16) * (32 * 16) + i % 16;
+            const std::size_t first_row = i / head * head + i % 16;
             differing += (*tensor)[i] == (*tensor)[first_row] ? 0 : 1;
         }
         CHECK(differing == 0);
-        CHECK((*tensor)[0] != (*tensor)[32 * 16]);
+        CHECK((*tensor)[0] != (*tensor)[head]);
     }
     attention.forward();
     attention.backward();

@@ -78,7 +78,7 @@ std::string refusal(std::string_view content) {
         read_safetensors(file.path());
     } catch (const Error& error) {
         CHECK(error.code() == ErrorCode::file_error);
-        const std::string message = error.what();
+        std::string message = error.what();
         CHECK(message.find(file.path().string()) == 0);
         return message;
     }

@@ -16,6 +16,7 @@
 #include "test_support.hpp"
 #include "verify.hpp"
 #include "verify_problems.hpp"
+#include "verify_table.hpp"
 
 using namespace backlight;
 using namespace backlight::tool;
@@ -92,6 +93,38 @@ TEST_CASE("a session on a number is one on that CUDA device") {
     for (const GridOrder order : {GridOrder::ascending, GridOrder::descending, GridOrder::random}) {
         CHECK(parse_grid_order(to_string(order)) == order);
     }
+}
+
+TEST_CASE("a session without a driver is refused with the device that needs none") {
+    const test::Environment driver_path("BACKLIGHT_DRIVER_PATH", "/nonexistent/libcuda.so.1");
+    check_refused(ErrorCode::driver_not_found, {"/nonexistent/libcuda.so.1", "--device emulated"},
+                  [] { open_session(parse_device("0")); });
+}
+
+TEST_CASE("the line of a kernel that faulted has no figures and says where it faulted") {
+    const ProblemReport right{.problem = {},
+                              .kernel = "v3",
+                              .tensors = {{.tensor = "dQ", .accuracy = {.relative_l2 = 1e-3}},
+                                          {.tensor = "dK", .accuracy = {.relative_l2 = 2e-3}},
+                                          {.tensor = "dV", .accuracy = {.relative_l2 = 3e-3}}},
+                              .failures = {}};
+    ProblemReport faulted = right;
+    faulted.tensors.clear();
+    faulted.failures = {"race"};
+    const ProblemAxes axes{.head_dim = 64, .causal = true};
+    KernelSummary summary;
+    summary.add(right);
+    const std::string figures = summary.line("small normal", "v3", axes);
+    CHECK(figures.find("1.00e-03  2.00e-03  3.00e-03  0.00e+00     ok\n") != std::string::npos);
+    CHECK(figures.size() == table_heading().size());
+
+    summary.add(faulted);
+    const std::string line = summary.line("small normal", "v3", axes);
+    CHECK(line.find("the kernel faulted in 1 of 2  1 bad\n") != std::string::npos);
+    CHECK(line.find("nan") == std::string::npos);
+    CHECK(line.size() == figures.size());
+    CHECK(summary.problems() == 2);
+    CHECK(summary.failed() == 1);
 }
 
 TEST_CASE("the replay of a verification is its own command line") {

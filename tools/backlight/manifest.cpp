@@ -107,7 +107,7 @@ SequenceLengths sequence_lengths_of(const Fields& fields) {
         }
     }
     throw fields.wrong("sequence_lengths",
-                       fmt::format("\"{}\" or \"{}\"", to_string(SequenceLengths::run_time),
+                       fmt::format(R"("{}" or "{}")", to_string(SequenceLengths::run_time),
                                    to_string(SequenceLengths::compile_time)));
 }
 

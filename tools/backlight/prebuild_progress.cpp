@@ -1,12 +1,9 @@
 #include "prebuild_progress.hpp"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <iostream>
 
 namespace backlight::tool {
 
@@ -55,13 +52,7 @@ std::string clock_text(double seconds) {
 
 ProgressDisplay::ProgressDisplay(std::ostream& out, std::size_t columns,
                                  const std::vector<std::string>& kinds, int workers)
-    : out_(out), columns_(columns), total_(kinds.size()), remaining_(kinds, workers) {}
-
-ProgressDisplay::~ProgressDisplay() {
-    if (columns_ > 0) {
-        overwrite("");
-    }
-}
+    : out_(out), line_(out, columns), total_(kinds.size()), remaining_(kinds, workers) {}
 
 std::string ProgressDisplay::count_text() const {
     const std::string total = std::to_string(total_);
@@ -75,16 +66,9 @@ std::string ProgressDisplay::time_text() const {
                        rest ? fmt::format(", about {} left", clock_text(*rest)) : "");
 }
 
-void ProgressDisplay::overwrite(const std::string& line) {
-    // One column stays free: a full line would wrap, and could not be written over.
-    out_ << "\r\x1b[K" << line.substr(0, columns_ - 1) << std::flush;
-}
-
 void ProgressDisplay::started(std::string_view task) {
     const std::lock_guard lock(mutex_);
-    if (columns_ > 0) {
-        overwrite(fmt::format("{} {}, {}", count_text(), time_text(), task));
-    }
+    line_.show(fmt::format("{} {}, {}", count_text(), time_text(), task));
 }
 
 void ProgressDisplay::finished(const std::string& kind, std::string_view outcome,
@@ -92,31 +76,17 @@ void ProgressDisplay::finished(const std::string& kind, std::string_view outcome
     const std::lock_guard lock(mutex_);
     ++done_;
     remaining_.finished(kind, seconds);
-    if (columns_ > 0 && problem.empty()) {
-        overwrite(fmt::format("{} {}, {} {}", count_text(), time_text(), outcome, task));
+    if (line_.on_terminal() && problem.empty()) {
+        line_.show(fmt::format("{} {}, {} {}", count_text(), time_text(), outcome, task));
         return;
     }
-    if (columns_ > 0) {
-        overwrite("");
-    }
+    line_.clear();
     out_ << fmt::format("{} {} {} in {:.1f} s; {}\n", count_text(), outcome, task, seconds,
                         time_text());
     if (!problem.empty()) {
         out_ << problem << '\n';
     }
     out_ << std::flush;
-}
-
-std::size_t terminal_columns(const std::ostream& out) {
-    const int descriptor = &out == &std::cerr   ? STDERR_FILENO
-                           : &out == &std::cout ? STDOUT_FILENO
-                                                : -1;
-    if (descriptor < 0 || isatty(descriptor) == 0) {
-        return 0;
-    }
-    constexpr std::size_t usual = 80;
-    winsize size{};
-    return ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : usual;
 }
 
 }  // namespace backlight::tool

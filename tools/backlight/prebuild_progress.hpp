@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "progress_line.hpp"
+
 namespace backlight::tool {
 
 /// How long the rest of a row of tasks will take, judged by the finished ones of the same kind.
@@ -42,10 +44,6 @@ class ProgressDisplay {
     /// `columns` of the terminal; 0 where the output is none.
     ProgressDisplay(std::ostream& out, std::size_t columns, const std::vector<std::string>& kinds,
                     int workers);
-    /// Leaves no unfinished line.
-    ~ProgressDisplay();
-    ProgressDisplay(const ProgressDisplay&) = delete;
-    ProgressDisplay& operator=(const ProgressDisplay&) = delete;
 
     void started(std::string_view task);
     /// `outcome` comes before the task; a problem, where there is one, is told on a line of its
@@ -56,19 +54,14 @@ class ProgressDisplay {
   private:
     std::string count_text() const;
     std::string time_text() const;
-    void overwrite(const std::string& line);
 
     std::mutex mutex_;
     std::ostream& out_;
-    std::size_t columns_;
+    ProgressLine line_;
     std::size_t total_;
     std::size_t done_ = 0;
     RemainingTime remaining_;
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
-
-/// Columns of the terminal that the stream writes to: only the standard streams can have one; 0
-/// where it is none.
-std::size_t terminal_columns(const std::ostream& out);
 
 }  // namespace backlight::tool

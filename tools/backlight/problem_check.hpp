@@ -68,6 +68,8 @@ struct ProblemReport {
     std::vector<std::string> failures;
 
     bool passed() const noexcept { return failures.empty(); }
+    /// Whether the kernel did not come to its end: there are no gradients to judge.
+    bool faulted() const noexcept { return tensors.empty(); }
 };
 
 /// Tolerances of dQ, dK and dV.

@@ -3,26 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <iostream>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "arguments.hpp"
 #include "backlight/error.hpp"
+#include "emulated_twin.hpp"
 #include "emulation/emulated_device.hpp"
 #include "emulation/host_compiler.hpp"
-#include "half_types.hpp"
 #include "json_file.hpp"
 #include "runtime_implementation.hpp"
 #include "tuning/search_space.hpp"
 #include "verification/parallel.hpp"
 #include "verify_problems.hpp"
+#include "verify_table.hpp"
 #include "version.hpp"
 
 namespace backlight::tool {
@@ -30,11 +29,6 @@ namespace backlight::tool {
 namespace {
 
 using nlohmann::json;
-
-constexpr const char* row_format =
-    "{:<24} {:<6} {:>4} {:<6} {:<5} {:>8} {:>9.2e} {:>9.2e} {:>9.2e} {:>9.2e} {:>6}\n";
-constexpr const char* heading_format =
-    "{:<24} {:<6} {:>4} {:<6} {:<5} {:>8} {:>9} {:>9} {:>9} {:>9} {:>6}\n";
 
 /// JSON has no infinity: a tensor that is not finite has null for its errors.
 json number(double value) {
@@ -70,96 +64,16 @@ json to_json(const ProblemReport& report) {
             {"passed", report.passed()}};
 }
 
-/// The same kernels on the emulated device, on the same problems, to compare a GPU with.
-class EmulatedTwin {
-  public:
-    explicit EmulatedTwin(const DeviceChoice& emulated)
-        : session_(open_session(emulated)), support_(*session_) {}
-
-    Session& session() noexcept { return *session_; }
-
-    void set_problem(const CheckedProblem& problem) {
-        check_ = std::make_unique<ProblemCheck>(support_, problem);
+json to_json(const std::vector<GradientDifference>& differences) {
+    json document = json::array();
+    for (const GradientDifference& difference : differences) {
+        document.push_back({{"tensor", difference.tensor},
+                            {"relative_l2", number(difference.relative_l2)},
+                            {"relative_l2_allowed", difference.allowed},
+                            {"equal_bits", difference.equal_share}});
     }
-
-    /// Adds to the report of a kernel on the GPU, whose gradients are given, how the emulated ones
-    /// differ.
-    void compare(ProblemReport& report, const NamedConfig& kernel,
-                 const Gradients<std::uint16_t>& gpu, json& document) {
-        const ProblemReport emulated = check_->check(kernel.name, kernel.config);
-        for (const std::string& failure : emulated.failures) {
-            report.failures.push_back("emulated: " + failure);
-        }
-        const Gradients<std::uint16_t> gradients = check_->data().gradients();
-        compare(1, gpu.d_k, gradients.d_k, report, document);
-        compare(2, gpu.d_v, gradients.d_v, report, document);
-    }
-
-    double largest() const noexcept { return largest_; }
-
-  private:
-    void compare(std::size_t tensor, const std::vector<std::uint16_t>& gpu,
-                 const std::vector<std::uint16_t>& emulated, ProblemReport& report,
-                 json& document) {
-        const AttentionProblem& problem = report.problem.problem;
-        // The types' unit roundoff: 8 and 11 bits of significand.
-        const double allowed = problem.dtype == DataType::bf16 ? 0x1p-8 : 0x1p-11;
-        const Tolerance tolerance = tolerances(report.problem)[tensor];
-        // A gradient that vanishes mathematically is judged as it is against a reference.
-        const double relative_l2 =
-            verification::measure_accuracy(widen<float>(problem.dtype, emulated),
-                                           std::span<const float>(widen<float>(problem.dtype, gpu)),
-                                           gradient_shape(problem, tensor),
-                                           {.minimum_rms = tolerance.minimum_rms})
-                .relative_l2;
-        std::size_t equal = 0;
-        for (std::size_t i = 0; i < gpu.size(); ++i) {
-            equal += gpu[i] == emulated[i] ? 1 : 0;
-        }
-        const double equal_share = static_cast<double>(equal) / static_cast<double>(gpu.size());
-        const char* const name = gradient_names[tensor];
-        largest_ = std::max(largest_, relative_l2);
-        document.push_back({{"tensor", name},
-                            {"relative_l2", number(relative_l2)},
-                            {"relative_l2_allowed", allowed},
-                            {"equal_bits", equal_share}});
-        // A comparison that a NaN fails.
-        if (!(relative_l2 <= allowed)) {
-            report.failures.push_back(fmt::format(
-                "{}: the GPU and the emulated device differ by a relative L2 of {:.1e}; "
-                "allowed is {:.1e}",
-                name, relative_l2, allowed));
-        }
-    }
-
-    std::unique_ptr<Session> session_;
-    SupportKernels support_;
-    std::unique_ptr<ProblemCheck> check_;
-    double largest_ = 0;
-};
-
-/// What a line of the table tells: the worst of a kernel's problems in a group.
-struct Summary {
-    std::array<double, 3> relative_l2{};
-    double worst_row = 0;
-    int problems = 0;
-    int failed = 0;
-
-    void add(const ProblemReport& report) {
-        ++problems;
-        failed += report.passed() ? 0 : 1;
-        if (report.tensors.empty()) {
-            // The kernel did not come to its end; what is not a number stays the largest.
-            worst_row = std::numeric_limits<double>::quiet_NaN();
-            relative_l2.fill(worst_row);
-        }
-        for (std::size_t i = 0; i < report.tensors.size(); ++i) {
-            const verification::Accuracy& accuracy = report.tensors[i].accuracy;
-            relative_l2[i] = std::max(relative_l2[i], accuracy.relative_l2);
-            worst_row = std::max(worst_row, accuracy.worst_row);
-        }
-    }
-};
+    return document;
+}
 
 /// A kernel refuses lengths that its tiles do not divide, and cards that it was not written for.
 bool takes(const Session& session, const NamedConfig& kernel, const CheckedProblem& problem) {
@@ -174,7 +88,7 @@ class Verification {
         : support_(support), kernels_(std::move(kernels)), twin_(twin) {}
 
     void run(const ProblemGroup& group, const ProblemAxes& axes) {
-        std::vector<Summary> summaries(kernels_.size());
+        std::vector<KernelSummary> summaries(kernels_.size());
         for (const CheckedProblem& problem : group.problems) {
             // The reference is computed once for all kernels.
             ProblemCheck check(support_, problem);
@@ -186,14 +100,14 @@ class Verification {
                     continue;
                 }
                 ProblemReport report = run_one(check, problem, kernels_[i]);
-                json differences = json::array();
+                std::vector<GradientDifference> differences;
                 if (twin_ != nullptr) {
-                    twin_->compare(report, kernels_[i], check.data().gradients(), differences);
+                    differences = twin_->compare(report, kernels_[i], check.data().gradients());
                 }
                 summaries[i].add(report);
                 reports_.push_back(to_json(report));
                 if (twin_ != nullptr) {
-                    reports_.back()["against_emulated"] = differences;
+                    reports_.back()["against_emulated"] = to_json(differences);
                 }
                 if (!report.passed()) {
                     keep_failures(report);
@@ -201,17 +115,13 @@ class Verification {
             }
         }
         for (std::size_t i = 0; i < kernels_.size(); ++i) {
-            const Summary& summary = summaries[i];
-            if (summary.problems == 0) {
+            const KernelSummary& summary = summaries[i];
+            if (summary.problems() == 0) {
                 continue;
             }
-            fmt::print(row_format, group.name, kernels_[i].name, axes.head_dim,
-                       axes.causal ? "causal" : "full", to_string(axes.dtype), summary.problems,
-                       summary.relative_l2[0], summary.relative_l2[1], summary.relative_l2[2],
-                       summary.worst_row,
-                       summary.failed == 0 ? "ok" : fmt::format("{} bad", summary.failed));
-            problems_ += summary.problems;
-            failed_ += summary.failed;
+            fmt::print("{}", summary.line(group.name, kernels_[i].name, axes));
+            problems_ += summary.problems();
+            failed_ += summary.failed();
         }
         std::fflush(stdout);
     }
@@ -308,9 +218,8 @@ void print_heading(Runtime& runtime, const DeviceChoice& device) {
             device.emulation->seed, to_string(device.emulation->grid_order));
     }
     fmt::print(
-        "Relative L2 of each gradient and the worst row of all, the largest of each group.\n\n");
-    fmt::print(heading_format, "group", "kernel", "d", "mask", "dtype", "problems", "dQ", "dK",
-               "dV", "row", "");
+        "Relative L2 of each gradient and the worst row of all, the largest of each group.\n\n{}",
+        table_heading());
     std::fflush(stdout);
 }
 
@@ -393,7 +302,7 @@ int verify(const VerifyOptions& options) {
     SupportKernels support(*session);
     std::unique_ptr<EmulatedTwin> twin;
     if (options.against_emulated) {
-        twin = std::make_unique<EmulatedTwin>(parse_device("emulated"));
+        twin = std::make_unique<EmulatedTwin>();
     }
     Verification verification(support, kernels, twin.get());
     const auto start = std::chrono::steady_clock::now();

@@ -56,7 +56,17 @@ std::unique_ptr<Session> open_session(const DeviceChoice& choice) {
     }
     RuntimeOptions options;
     options.device = choice.ordinal;
-    return std::make_unique<Gpu>(options);
+    try {
+        return std::make_unique<Gpu>(options);
+    } catch (const Error& error) {
+        if (error.code() != ErrorCode::driver_not_found) {
+            throw;
+        }
+        throw Error(error.code(),
+                    fmt::format("{}\nWithout a GPU, --device emulated executes the kernels on this "
+                                "machine's CPU.",
+                                error.what()));
+    }
 }
 
 }  // namespace backlight::tool

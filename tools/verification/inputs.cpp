@@ -172,7 +172,7 @@ class Builder {
 
     /// Values pass ten times the amplitude only once in 10^22 draws.
     void check_amplitude(double amplitude) const {
-        const double largest = static_cast<double>(
+        const auto largest = static_cast<double>(
             from_bits(problem_.dtype, problem_.dtype == DataType::bf16 ? 0x7f7f : 0x7bff));
         if (!(amplitude * 10 < largest) || amplitude < 1e-4) {
             throw Error(ErrorCode::invalid_argument,

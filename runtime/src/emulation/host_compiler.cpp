@@ -24,8 +24,9 @@
 #include "emulation/temporary_folder.hpp"
 
 extern "C" {
-extern char** environ;
+extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX has it declared here
 /// Part of AddressSanitizer's runtime: null in a process without it.
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming): its name
 __attribute__((weak)) void __asan_init();
 }
 
@@ -66,6 +67,7 @@ struct Finished {
 Finished run_program(const std::vector<std::string>& command, const fs::path& folder) {
     const fs::path log = folder / "log";
     std::vector<char*> arguments;
+    arguments.reserve(command.size() + 1);
     for (const std::string& argument : command) {
         arguments.push_back(const_cast<char*>(argument.c_str()));
     }
@@ -85,6 +87,16 @@ Finished run_program(const std::vector<std::string>& command, const fs::path& fo
                     fmt::format("the C++ compiler {} could not be started", command.front()));
     }
     return {status, read_file(log)};
+}
+
+/// What a compiler said, with the project's files in place of their copies, which are gone by the
+/// time that a person reads it.
+std::string without_folder(std::string text, const fs::path& folder) {
+    const std::string copies = folder.string() + "/";
+    for (std::size_t at = 0; (at = text.find(copies, at)) != std::string::npos;) {
+        text.erase(at, copies.size());
+    }
+    return text;
 }
 
 /// All texts of a program by name: those of the kernel with the emulated primitives in place of the
@@ -251,8 +263,8 @@ compiler::CompiledKernel HostCompiler::compile(const compiler::KernelRequest& re
     if (compiled.status != 0) {
         throw Error(ErrorCode::compile_failed,
                     fmt::format("{} ({}) refused {} for the emulated device.\noptions: {}\n{}",
-                                path().string(), version(), request.source, fmt::join(command, " "),
-                                compiled.output));
+                                path().string(), version(), request.source, fmt::join(chosen, " "),
+                                without_folder(compiled.output, folder.path())));
     }
     const std::string bytes = read_file(object);
     if (bytes.empty()) {

@@ -26,6 +26,7 @@
 #include "backlight/cache/disk_cache.hpp"
 #include "backlight/cache/entry.hpp"
 #include "backlight/cache/key.hpp"
+#include "temporary_directory.hpp"
 
 namespace backlight::cache_test {
 
@@ -41,20 +42,10 @@ inline fs::path memory_directory() {
 /// A folder for the life of a test, with a cache in a part of it that does not exist yet.
 class CacheFixture {
   public:
-    explicit CacheFixture(const fs::path& parent = fs::temp_directory_path()) {
-        std::string pattern = (parent / "backlight_cache_XXXXXX").string();
-        REQUIRE(mkdtemp(pattern.data()) != nullptr);
-        folder_ = pattern;
-    }
-    ~CacheFixture() {
-        std::error_code ignored;
-        fs::remove_all(folder_, ignored);
-    }
-    CacheFixture(const CacheFixture&) = delete;
-    CacheFixture& operator=(const CacheFixture&) = delete;
+    explicit CacheFixture(const fs::path& parent = fs::temp_directory_path()) : folder_(parent) {}
 
-    const fs::path& folder() const { return folder_; }
-    fs::path directory() const { return folder_ / "made" / "cache"; }
+    const fs::path& folder() const { return folder_.path(); }
+    fs::path directory() const { return folder() / "made" / "cache"; }
 
     backlight::cache::WarningSink sink() {
         return [this](std::string_view text) {
@@ -69,7 +60,7 @@ class CacheFixture {
     }
 
   private:
-    fs::path folder_;
+    test::TemporaryDirectory folder_;
     std::mutex mutex_;
     std::vector<std::string> warnings_;
 };

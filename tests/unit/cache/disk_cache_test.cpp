@@ -21,7 +21,6 @@
 
 using backlight::cache::default_directory;
 using backlight::cache::DiskCache;
-using backlight::cache::DiskCacheOptions;
 using backlight::cache::Entry;
 using backlight::cache::Key;
 using namespace backlight::cache_test;

@@ -13,8 +13,6 @@
 using backlight::cache::Check;
 using backlight::cache::DiskCache;
 using backlight::cache::encode_pack;
-using backlight::cache::Entry;
-using backlight::cache::Key;
 using backlight::cache::Pack;
 using backlight::cache::PackedEntry;
 using backlight::cache::write_pack;

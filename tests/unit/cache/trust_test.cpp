@@ -11,7 +11,6 @@
 
 using backlight::cache::DiskCache;
 using backlight::cache::Identity;
-using backlight::cache::KeyLock;
 using backlight::cache::Ownership;
 using backlight::cache::reason_to_distrust;
 using backlight::cache::root_alias_from;

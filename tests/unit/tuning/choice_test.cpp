@@ -55,7 +55,7 @@ TEST_CASE(
 
 TEST_CASE("records of another card are not used") {
     const Database tuned = database_of({record(v1, 0.9)});
-    for (auto device : {properties("Another card"), properties("Test card", "sm_120a")}) {
+    for (const auto& device : {properties("Another card"), properties("Test card", "sm_120a")}) {
         CHECK(chosen(tuned, {}, tuned_problem(), device).source == ChoiceSource::heuristic);
     }
     auto fewer = properties();
