@@ -57,19 +57,20 @@ TEST_CASE("shared memory is K, V, a Q and dO tile a stage, P, dS and the barrier
           2 * 64 * 64 * 2);
 }
 
-TEST_CASE("shared memory of wgmma is K, V, Q, dO, dS, dQ, statistics, tickets and the barriers") {
+TEST_CASE("shared memory of wgmma is K, V, Q, dO, dS, dQ, statistics, posted work and barriers") {
     TileConfig config = kernel_preset("wgmma");
     config.stages = 2;
     // Two stages of Q and dO with LSE and delta; two buffers of dS; two of a part of dQ in fp32,
-    // and one on its way from fp32 to its own type; eight tickets; two barriers a stage of Q and of
-    // dO, a buffer of dS and a ticket, and one of that way.
+    // and one on its way from fp32 to its own type; eight pieces of work; two barriers a stage of Q
+    // and of dO, a buffer of dS and a piece of work, and two of that way.
     const auto all_but_kv = [](std::size_t head_dim) {
         return 2 * (2 * 64 * head_dim * 2 + 2 * 64 * 4) + 2 * 64 * 128 * 2 + 2 * 64 * 64 * 4 +
-               64 * 64 * (4 + 2) + 8 * 4 + (2 * 4 + 2 * 2 + 8 * 2 + 1) * 8;
+               64 * 64 * (4 + 2) + 8 * 32 + (2 * 4 + 2 * 2 + 8 * 2 + 2) * 8;
     };
-    // K and V with two barriers each, at head_dim 64 twice.
+    // K and V with two barriers each, at head_dim 64 twice, and there dK has a place of its own.
     CHECK(shared_memory_bytes(config, 128) == all_but_kv(128) + 2 * (128 * 128 * 2 + 2 * 8));
-    CHECK(shared_memory_bytes(config, 64) == all_but_kv(64) + 2 * 2 * (128 * 64 * 2 + 2 * 8));
+    CHECK(shared_memory_bytes(config, 64) ==
+          all_but_kv(64) + 2 * 2 * (128 * 64 * 2 + 2 * 8) + 128 * 64 * 2);
     TileConfig deeper = config;
     deeper.stages = 3;
     for (const std::int64_t head_dim : {64, 128}) {

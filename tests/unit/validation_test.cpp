@@ -320,6 +320,7 @@ TEST_CASE("stages of wgmma beyond the shared memory of a block are refused with 
                   [&] { validate(config, good_problem, hopper()); });
     AttentionProblem shallow = good_problem;
     shallow.head_dim = 64;
+    config.stages = 3;
     CHECK_NOTHROW(validate(config, shallow, hopper()));
 }
 
