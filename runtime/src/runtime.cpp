@@ -128,11 +128,10 @@ TileConfig default_config(const AttentionProblem& problem, const device::Target&
 
 std::size_t Runtime::Implementation::PlanKeyHash::operator()(const PlanKey& key) const noexcept {
     std::size_t hash = AttentionProblemHash{}(key.problem);
-    for (const int value :
-         {static_cast<int>(key.config.family), key.config.heads_per_group,
-          static_cast<int>(key.config.d_q_transposed), key.config.block_q, key.config.block_kv,
-          key.config.warps, key.config.stages, static_cast<int>(key.config.sequence_lengths),
-          static_cast<int>(key.config.programmatic_dependent_launch)}) {
+    for (const int value : {static_cast<int>(key.config.family), key.config.heads_per_group,
+                            key.config.block_q, key.config.block_kv, key.config.warps,
+                            key.config.stages, static_cast<int>(key.config.sequence_lengths),
+                            static_cast<int>(key.config.programmatic_dependent_launch)}) {
         hash = hash * 31 + static_cast<std::size_t>(value);
     }
     return hash;

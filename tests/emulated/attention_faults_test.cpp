@@ -284,7 +284,10 @@ TEST_CASE("a wrong product or mask gives wrong numbers") {
          {{delta, "dot_pair(a.z, b.z)", "dot_pair(a.z, b.w)"}},
          one_stage(),
          {}},
-        {"LSE not in base 2", {{delta, "row_lse * log2_e", "row_lse"}}, one_stage(), {}},
+        {"LSE not in base 2",
+         {{delta, "row_lse[step] * log2_e", "row_lse[step]"}},
+         one_stage(),
+         {}},
         {"a sum over half of the lanes", {{reduction, "lanes / 2", "lanes / 4"}}, one_stage(), {}},
         {"dQ without its scale",
          {{convert, "pack<Element>(low.x * scale, low.y * scale)", "pack<Element>(low.x, low.y)"}},
@@ -425,7 +428,8 @@ TEST_CASE(
         CHECK(from_bits(DataType::bf16, gradients.d_q[column]) == 0);
     }
     const auto wrong = with_an_empty_row(
-        {{delta, "row_lse == -infinity() ? infinity() : row_lse * log2_e", "row_lse * log2_e"}});
+        {{delta, "row_lse[step] == -infinity() ? infinity() : row_lse[step] * log2_e",
+          "row_lse[step] * log2_e"}});
     CHECK_FALSE(finite(wrong.d_k));
     CHECK_FALSE(finite(wrong.d_v));
 }

@@ -90,23 +90,21 @@ TEST_CASE("a tile may name its fields, and what it leaves out is the default or 
     CHECK(parse_tile("family=wgmma") == wgmma);
     wgmma.heads_per_group = 8;
     CHECK(parse_tile("family=wgmma,heads_per_group=8") == wgmma);
-    wgmma.d_q_transposed = true;
     wgmma.stages = 3;
-    CHECK(parse_tile("family=wgmma,heads_per_group=8,d_q_transposed=true,stages=3") == wgmma);
-    wgmma.d_q_transposed = false;
-    CHECK(parse_tile("family=wgmma,d_q_transposed=false,stages=3,heads_per_group=8") == wgmma);
+    CHECK(parse_tile("family=wgmma,heads_per_group=8,stages=3") == wgmma);
+    CHECK(parse_tile("family=wgmma,stages=3,heads_per_group=8") == wgmma);
     CHECK(parse_tile("block_q=32,block_kv=64,warps=8,stages=2") == kernel_preset("v3"));
     CHECK(parse_tile("family=mma,block_q=32,stages=2") == TileConfig{.block_q = 32, .stages = 2});
     for (const char* text :
          {"family=hopper", "family=", "family", "heads_per_group=", "heads_per_group=eight",
-          "heads_per_group=8x", "d_q_transposed=1", "stages=2,,warps=8", "tiles=4", "=8",
-          "heads_per_group=99999999999", "family=wgmma heads_per_group=8"}) {
+          "heads_per_group=8x", "stages=2,,warps=8", "tiles=4", "=8", "heads_per_group=99999999999",
+          "family=wgmma heads_per_group=8"}) {
         const std::string quoted = std::string("'") + text + "'";
         check_refused(ErrorCode::invalid_argument, {"tile is " + quoted},
                       [&] { parse_tile(text); });
     }
     check_refused(ErrorCode::invalid_argument,
-                  {"name=value", "family (mma, wgmma)", "heads_per_group", "d_q_transposed"},
+                  {"name=value", "family (mma, wgmma)", "heads_per_group"},
                   [] { parse_tile("tiles=4"); });
 }
 
@@ -123,9 +121,8 @@ TEST_CASE("a configuration is called by its preset, whatever its launch, else by
     TileConfig wgmma = kernel_preset("wgmma");
     wgmma.heads_per_group = 16;
     CHECK(config_name(wgmma) == "wgmma_64_128_16_2_heads_16");
-    wgmma.d_q_transposed = true;
     wgmma.stages = 3;
-    CHECK(config_name(wgmma) == "wgmma_64_128_16_3_heads_16_transposed");
+    CHECK(config_name(wgmma) == "wgmma_64_128_16_3_heads_16");
 }
 
 TEST_CASE(

@@ -71,17 +71,16 @@ TEST_CASE("a manifest entry says its problem and what it leaves out comes from t
 TEST_CASE("a configuration of a manifest may be one of wgmma, of which few fields need be given") {
     const auto problems = parsed(R"([{"head_dim": 64, "configurations": [
         {"family": "wgmma"},
-        {"family": "wgmma", "heads_per_group": 8, "d_q_transposed": true, "stages": 3},
+        {"family": "wgmma", "heads_per_group": 8, "stages": 3},
         {"family": "mma", "block_q": 32, "block_kv": 64, "warps": 8, "stages": 2}]}])");
     const auto& configs = problems.at(0).configs;
     REQUIRE(configs.size() == 3);
     CHECK(configs[0].name == "wgmma");
     CHECK(configs[0].config == kernel_preset("wgmma"));
-    TileConfig transposed = kernel_preset("wgmma");
-    transposed.heads_per_group = 8;
-    transposed.d_q_transposed = true;
-    transposed.stages = 3;
-    CHECK(configs[1].config == transposed);
+    TileConfig deeper = kernel_preset("wgmma");
+    deeper.heads_per_group = 8;
+    deeper.stages = 3;
+    CHECK(configs[1].config == deeper);
     CHECK(configs[2].config == kernel_preset("v3"));
 }
 
@@ -116,8 +115,6 @@ TEST_CASE("what is wrong in a manifest is told by entry and field and value and 
          {"family is \"ptx\"", "\"mma\" or \"wgmma\""}},
         {R"([{"head_dim": 64, "configurations": [{"family": "wgmma", "heads_per_group": 0}]}])",
          {"entry 1: configuration 1", "heads_per_group is 0", "whole number"}},
-        {R"([{"head_dim": 64, "configurations": [{"family": "wgmma", "d_q_transposed": 1}]}])",
-         {"d_q_transposed is 1", "true or false"}},
         {R"([{"head_dim": 64, "configurations": [{"family": "mma", "stages": 2}]}])",
          {"block_q is missing"}},
         {R"([{"head_dim": 64, "configurations": ["v9"]}])",

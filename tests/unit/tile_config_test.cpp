@@ -25,7 +25,6 @@ TEST_CASE("the presets are v1, v2 and v3, with the tiles of the article, and wgm
           TileConfig{.block_q = 32, .block_kv = 64, .warps = 8, .stages = 2});
     CHECK(kernel_presets()[3].name == "wgmma");
     CHECK(kernel_preset("wgmma").family == KernelFamily::wgmma);
-    CHECK_FALSE(kernel_preset("wgmma").d_q_transposed);
     for (const auto& preset : kernel_presets()) {
         CHECK((preset.config.family == KernelFamily::wgmma) == (preset.name == "wgmma"));
         CHECK_FALSE(preset.description.empty());
@@ -78,13 +77,10 @@ TEST_CASE("shared memory of wgmma is K, V, Q, dO, dS, dQ, statistics, posted wor
               static_cast<std::size_t>(2 * 64 * head_dim * 2 + 2 * 64 * 4 + 4 * 8));
     }
     // What takes no shared memory.
-    for (const bool transposed : {false, true}) {
-        for (const int heads : {1, 16}) {
-            TileConfig other = config;
-            other.d_q_transposed = transposed;
-            other.heads_per_group = heads;
-            CHECK(shared_memory_bytes(other, 64) == shared_memory_bytes(config, 64));
-        }
+    for (const int heads : {1, 16}) {
+        TileConfig other = config;
+        other.heads_per_group = heads;
+        CHECK(shared_memory_bytes(other, 64) == shared_memory_bytes(config, 64));
     }
 }
 
@@ -102,8 +98,7 @@ TEST_CASE("the text of a configuration names every field with its value") {
                                .block_kv = 128,
                                .warps = 16,
                                .stages = 3,
-                               .heads_per_group = 8,
-                               .d_q_transposed = true}) ==
-          "family=wgmma heads_per_group=8 d_q_transposed=true block_q=64 block_kv=128 warps=16 "
+                               .heads_per_group = 8}) ==
+          "family=wgmma heads_per_group=8 block_q=64 block_kv=128 warps=16 "
           "stages=3 sequence_lengths=run_time programmatic_dependent_launch=true");
 }

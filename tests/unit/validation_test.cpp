@@ -196,12 +196,6 @@ TEST_CASE("a wgmma configuration is refused by each of its rules, with field, va
                      "family=wgmma"});
         }
     }
-    TileConfig transposed = kernel_preset("wgmma");
-    transposed.d_q_transposed = true;
-    refused(transposed, good_problem, {"d_q_transposed is 1", "false where head_dim is not 64"});
-    AttentionProblem shallow = good_problem;
-    shallow.head_dim = 64;
-    CHECK_NOTHROW(validate(transposed, shallow, hopper()));
     for (const int heads : {1, 3, 1024}) {
         TileConfig config = kernel_preset("wgmma");
         config.heads_per_group = heads;
@@ -216,11 +210,6 @@ TEST_CASE("wgmma's fields are refused for mma") {
     TileConfig config = kernel_preset("v3");
     config.heads_per_group = 2;
     refused(config, good_problem, {"heads_per_group is 2", "it must be 1 for mma"});
-    config = kernel_preset("v3");
-    config.d_q_transposed = true;
-    AttentionProblem shallow = good_problem;
-    shallow.head_dim = 64;
-    refused(config, shallow, {"d_q_transposed is 1", "it must be false for mma"});
 }
 
 TEST_CASE("wgmma needs whole tiles of 64 queries and 128 keys") {

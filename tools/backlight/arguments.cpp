@@ -95,8 +95,6 @@ std::optional<TileConfig> named_fields(std::string_view text) {
         const std::string_view value = field.substr(equals + 1);
         if (name == "family" && (value == "mma" || value == "wgmma")) {
             config.family = value == "mma" ? KernelFamily::mma : KernelFamily::wgmma;
-        } else if (name == "d_q_transposed" && (value == "true" || value == "false")) {
-            config.d_q_transposed = value == "true";
         } else if (const auto found = numbers.find(name); found != numbers.end()) {
             const auto [rest, failure] =
                 std::from_chars(value.data(), value.data() + value.size(), *found->second);
@@ -120,7 +118,7 @@ TileConfig parse_tile(std::string_view text) {
         throw Error(ErrorCode::invalid_argument,
                     fmt::format("tile is '{}': it must be name=value pairs with commas between "
                                 "them, of family (mma, wgmma), block_q, block_kv, warps, stages, "
-                                "heads_per_group (whole numbers), d_q_transposed (true, false)",
+                                "heads_per_group (whole numbers)",
                                 text));
     }
     const auto numbers = four_numbers(text, ',');
@@ -162,9 +160,8 @@ std::string config_name(const TileConfig& config) {
         }
     }
     if (config.family == KernelFamily::wgmma) {
-        return fmt::format("wgmma_{}_{}_{}_{}_heads_{}{}", config.block_q, config.block_kv,
-                           config.warps, config.stages, config.heads_per_group,
-                           config.d_q_transposed ? "_transposed" : "");
+        return fmt::format("wgmma_{}_{}_{}_{}_heads_{}", config.block_q, config.block_kv,
+                           config.warps, config.stages, config.heads_per_group);
     }
     return fmt::format("tile_{}_{}_{}_{}", config.block_q, config.block_kv, config.warps,
                        config.stages);

@@ -106,7 +106,6 @@ Json to_json(const TileConfig& config) {
             {"warps", config.warps},
             {"stages", config.stages},
             {"heads_per_group", config.heads_per_group},
-            {"d_q_transposed", config.d_q_transposed},
             {"sequence_lengths", to_string(config.sequence_lengths)},
             {"programmatic_dependent_launch", config.programmatic_dependent_launch}};
 }

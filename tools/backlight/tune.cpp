@@ -76,8 +76,7 @@ std::string tile_text(const TileConfig& config) {
     std::string text = fmt::format("{} {},{},{},{}", to_string(config.family), config.block_q,
                                    config.block_kv, config.warps, config.stages);
     if (config.family == KernelFamily::wgmma) {
-        text += fmt::format(", {} heads a group{}", config.heads_per_group,
-                            config.d_q_transposed ? ", dQ transposed" : "");
+        text += fmt::format(", {} heads a group", config.heads_per_group);
     }
     return text;
 }

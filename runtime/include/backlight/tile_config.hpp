@@ -52,9 +52,6 @@ struct TileConfig {
     /// wgmma: heads whose tiles run at the same time, so that their queries and their dQ stay in
     /// the L2 cache; 1 … 1024. mma: 1.
     int heads_per_group = 1;
-    /// wgmma at head_dim 64: compute dQᵀ with Kᵀ in registers, which reads less shared memory and
-    /// leaves no room for an unrounded P.
-    bool d_q_transposed = false;
     SequenceLengths sequence_lengths = SequenceLengths::run_time;
     /// Let each kernel of the chain start while the one before it drains (programmatic dependent
     /// launch).

@@ -21,8 +21,7 @@ const char* to_string(SequenceLengths lengths) noexcept {
 std::string to_string(const TileConfig& config) {
     std::string family;
     if (config.family == KernelFamily::wgmma) {
-        family = fmt::format("family=wgmma heads_per_group={} d_q_transposed={} ",
-                             config.heads_per_group, config.d_q_transposed);
+        family = fmt::format("family=wgmma heads_per_group={} ", config.heads_per_group);
     }
     return fmt::format(
         "{}block_q={} block_kv={} warps={} stages={} sequence_lengths={} "

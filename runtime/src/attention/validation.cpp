@@ -93,7 +93,6 @@ void validate_mma(const TileConfig& config, const AttentionProblem& problem,
                   const Require& require) {
     require(config.heads_per_group == 1, "heads_per_group", config.heads_per_group,
             "it must be 1 for mma");
-    require(!config.d_q_transposed, "d_q_transposed", 1, "it must be false for mma");
     const int query_row_groups = config.block_q / 16;
     const int key_row_groups = config.block_kv / 16;
     require(config.warps % query_row_groups == 0, "warps", config.warps,
@@ -123,8 +122,8 @@ void validate_mma(const TileConfig& config, const AttentionProblem& problem,
     require_span("dK and dV", problem.head_dim, warps_per_key_row_group, 64);
 }
 
-void validate_wgmma(const TileConfig& config, const AttentionProblem& problem,
-                    const device::Target& target, const Require& require) {
+void validate_wgmma(const TileConfig& config, const device::Target& target,
+                    const Require& require) {
     if (target.compute_major != 9) {
         throw Error(ErrorCode::unsupported,
                     fmt::format("family is wgmma: its instructions are Hopper's (sm_90a) alone, "
@@ -138,8 +137,6 @@ void validate_wgmma(const TileConfig& config, const AttentionProblem& problem,
             "it must be 2 … 8 for wgmma");
     require(config.heads_per_group >= 1 && config.heads_per_group <= 1024, "heads_per_group",
             config.heads_per_group, "it must be 1 … 1024");
-    require(!config.d_q_transposed || problem.head_dim == 64, "d_q_transposed", 1,
-            "it must be false where head_dim is not 64");
 }
 
 }  // namespace
@@ -168,7 +165,7 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
             "it must be run_time or compile_time");
 
     if (config.family == KernelFamily::wgmma) {
-        validate_wgmma(config, problem, target, require);
+        validate_wgmma(config, target, require);
     } else {
         validate_mma(config, problem, require);
     }

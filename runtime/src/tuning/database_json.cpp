@@ -72,7 +72,6 @@ Json to_json(const Record& record) {
     }
     if (record.config.family == KernelFamily::wgmma) {
         entry["config"]["heads_per_group"] = record.config.heads_per_group;
-        entry["config"]["d_q_transposed"] = record.config.d_q_transposed;
     }
     return entry;
 }
@@ -153,7 +152,6 @@ Record record_of(const nlohmann::json& entry) {
     };
     if (record.config.family == KernelFamily::wgmma) {
         record.config.heads_per_group = number<int>(config, "heads_per_group", 1);
-        record.config.d_q_transposed = config.at("d_q_transposed").get<bool>();
     }
     record.kernel_digest = entry.at("kernel_digest").get<std::string>();
     record.checked = entry.at("checked").get<bool>();

@@ -38,7 +38,7 @@ auto order_of(const TileConfig& config) {
         std::abs(std::log2(static_cast<double>(std::max(config.warps, 1)) / usual_warps)),
         config.stages, config.block_q, config.block_kv, config.warps,
         static_cast<int>(config.sequence_lengths), !config.programmatic_dependent_launch,
-        static_cast<int>(config.family), config.heads_per_group, config.d_q_transposed);
+        static_cast<int>(config.family), config.heads_per_group);
 }
 
 }  // namespace

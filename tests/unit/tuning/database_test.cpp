@@ -137,13 +137,13 @@ TEST_CASE("a record of each family keeps all that it was timed with") {
     TileConfig wgmma = kernel_preset("wgmma");
     TileConfig other_order = wgmma;
     other_order.heads_per_group = wgmma.heads_per_group + 1;
-    TileConfig transposed = wgmma;
-    transposed.d_q_transposed = !wgmma.d_q_transposed;
+    TileConfig deeper = wgmma;
+    deeper.stages = wgmma.stages + 1;
     TileConfig same_tile_of_mma = wgmma;
     same_tile_of_mma.family = KernelFamily::mma;
     same_tile_of_mma.heads_per_group = 1;
-    const Database database = database_of({record(wgmma, 1), record(other_order, 2),
-                                           record(transposed, 3), record(same_tile_of_mma, 4)});
+    const Database database = database_of(
+        {record(wgmma, 1), record(other_order, 2), record(deeper, 3), record(same_tile_of_mma, 4)});
     CHECK(database.records().size() == 4);
     CHECK(from_json_text(to_json_text(database), "text") == database);
 }
