@@ -130,10 +130,11 @@ TEST_CASE(
     const auto all = named_configs({}, {});
     REQUIRE(all.size() == kernel_presets().size());
     CHECK(all.front().name == kernel_presets().front().name);
-    const auto chosen = named_configs({"v2"}, {"32,64,8,2"});
-    REQUIRE(chosen.size() == 2);
+    const auto chosen = named_configs({"v2"}, {"16,64,4,2", "32,64,8,2"});
+    REQUIRE(chosen.size() == 3);
     CHECK(chosen[0].config == kernel_preset("v2"));
-    CHECK(chosen[1].name == "tile_32_64_8_2");
+    CHECK(chosen[1].name == "tile_16_64_4_2");
+    CHECK(chosen[2].name == "v3");
     check_refused(ErrorCode::unknown_kernel, {"'v9'"}, [] { named_configs({"v9"}, {}); });
     check_refused(ErrorCode::invalid_argument, {"dtype", "'fp8'", "bf16 or fp16"},
                   [] { parse_dtype("fp8"); });

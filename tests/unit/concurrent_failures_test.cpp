@@ -63,9 +63,6 @@ TEST_CASE("a compile that fails reaches every caller by whatever way it asked an
     callers.clear();
     CHECK(failures == threads * rounds);
     CHECK(plans == 0);
-    // Shared while it lasted, tried again later: neither once for each caller nor once in all.
-    CHECK(compiler->compiles >= 3 * rounds / 2);
-    CHECK(compiler->compiles < 3 * threads * rounds);
 
     broken = false;
     const int before = compiler->compiles;
@@ -74,6 +71,10 @@ TEST_CASE("a compile that fails reaches every caller by whatever way it asked an
     }
     callers.clear();
     CHECK(plans == threads);
-    CHECK(compiler->compiles == before + 3);
-    CHECK(runtime.counters().stores == 3);
+    const auto kernels = static_cast<int>(runtime.backward(problem)->resources().size());
+    // Shared while it lasted, tried again later: neither once for each caller nor once in all.
+    CHECK(before >= kernels * rounds / 2);
+    CHECK(before < kernels * threads * rounds);
+    CHECK(compiler->compiles == before + kernels);
+    CHECK(runtime.counters().stores == static_cast<std::uint64_t>(kernels));
 }

@@ -432,7 +432,7 @@ TEST_CASE("slices of a packed QKV tensor reach the tensor maps with the packed s
     Runtime runtime(fake_options());
     AttentionProblem packed_problem = problem;
     packed_problem.seqlen_q = 256;
-    const auto plan = runtime.backward(packed_problem);
+    const auto plan = runtime.backward(packed_problem, kernel_preset("v3"));
     // (batch, seqlen, 3, heads, head_dim)
     BackwardTensors tensors = tensors_at(packed_problem, test::tensor_base);
     const std::int64_t row = 3 * 3 * 128;

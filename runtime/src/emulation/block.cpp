@@ -325,6 +325,12 @@ std::string Block::thread_states() const {
 }
 
 void Block::report_deadlock() const {
+    // A thread that waits for a count keeps the others of its warp waiting, as it may.
+    if (std::ranges::count(threads_, Waiting::global_counter, &Thread::waiting) > 0) {
+        throw FaultFound{FaultKind::deadlock,
+                         fmt::format("nobody is left who could count what a thread waits for:{}",
+                                     thread_states())};
+    }
     for (const Warp& warp : warps_) {
         for (const auto& pending : warp.collectives) {
             throw FaultFound{

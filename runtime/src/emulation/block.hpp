@@ -272,8 +272,12 @@ class Block {
         Site site;
         std::uint32_t bytes;
         std::array<std::uint32_t, warp_lanes> executions{};
-        std::map<std::uint32_t, std::vector<std::uint32_t>> addresses;  // by execution
+        /// By execution, of each lane, in whatever order the lanes come.
+        std::map<std::uint32_t, std::map<std::size_t, std::uint32_t>> addresses;
     };
+    /// Counts the accesses that the lanes of a warp make as one.
+    void count_bank_conflicts(const LaneAccesses& accesses,
+                              const std::map<std::size_t, std::uint32_t>& by_lane) const;
     struct Warp {
         std::uint32_t ready = 0;
         std::uint32_t live = 0;

@@ -178,10 +178,10 @@ void Block::count_plain_access(std::uint32_t address, std::uint32_t bytes, Site 
         found = warp.plain_accesses.end() - 1;
     }
     const std::uint32_t execution = found->executions[running_ % warp_lanes]++;
-    std::vector<std::uint32_t>& addresses = found->addresses[execution];
-    addresses.push_back(address);
+    auto& addresses = found->addresses[execution];
+    addresses[running_ % warp_lanes] = address;
     if (addresses.size() == static_cast<std::size_t>(std::popcount(warp.live))) {
-        launch_.bank_conflicts->count(site, addresses, bytes, true);
+        count_bank_conflicts(*found, addresses);
         found->addresses.erase(execution);
     }
 }
@@ -190,10 +190,19 @@ void Block::count_incomplete_accesses() {
     for (const Warp& warp : warps_) {
         for (const LaneAccesses& accesses : warp.plain_accesses) {
             for (const auto& [execution, addresses] : accesses.addresses) {
-                launch_.bank_conflicts->count(accesses.site, addresses, accesses.bytes, true);
+                count_bank_conflicts(accesses, addresses);
             }
         }
     }
+}
+
+void Block::count_bank_conflicts(const LaneAccesses& accesses,
+                                 const std::map<std::size_t, std::uint32_t>& by_lane) const {
+    std::vector<std::uint32_t> addresses;
+    for (const auto& [lane, address] : by_lane) {
+        addresses.push_back(address);
+    }
+    launch_.bank_conflicts->count(accesses.site, addresses, accesses.bytes, true);
 }
 
 void Block::ldmatrix(std::uint32_t address, int matrices, bool transposed, Register* fragment,

@@ -141,6 +141,7 @@ TEST_CASE("a record of each family keeps all that it was timed with") {
     deeper.stages = wgmma.stages + 1;
     TileConfig same_tile_of_mma = wgmma;
     same_tile_of_mma.family = KernelFamily::mma;
+    same_tile_of_mma.heads_per_group = 1;
     const Database database = database_of(
         {record(wgmma, 1), record(other_order, 2), record(deeper, 3), record(same_tile_of_mma, 4)});
     CHECK(database.records().size() == 4);

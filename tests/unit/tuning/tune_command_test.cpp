@@ -127,7 +127,7 @@ TEST_CASE("the table tells of each configuration how much faster than the preset
     CHECK(contains(text, "321 ms"));
     CHECK(contains(text, "168"));
     CHECK(contains(text, "1 spilled"));
-    CHECK(text.find("tile_64_128_8_1") < text.find("v3  "));
+    CHECK(text.find("\ntile_64_128_8_1") < text.find("\nv3 "));
     CHECK(!contains(text, "wrong:"));
 }
 

@@ -143,8 +143,12 @@ TEST_CASE("a family that is named is searched, beside the presets of the others,
         if (!candidate.preset.empty()) {
             ++presets;
             CHECK_MESSAGE(candidate.outcome == TuneOutcome::timed, candidate.note);
-        } else {
-            CHECK(candidate.config.family == KernelFamily::wgmma);
+        } else if (candidate.config.family == KernelFamily::mma) {
+            // Of the fastest, other launches are tried.
+            TileConfig usual = candidate.config;
+            usual.sequence_lengths = SequenceLengths::run_time;
+            usual.programmatic_dependent_launch = true;
+            CHECK(std::ranges::count(kernel_presets(), usual, &KernelPreset::config) == 1);
         }
     }
     CHECK(presets == kernel_presets().size());
