@@ -511,7 +511,6 @@ class KeyWarpgroup {
         : arguments_(arguments),
           shared_(shared),
           warpgroup_(warpgroup),
-          warp_(__shfl_sync(0xffffffffu, thread / warp_size, 0)),
           lane_(thread % warp_size) {}
 
     __device__ __forceinline__ void work() {
@@ -564,7 +563,7 @@ class KeyWarpgroup {
     template <int slices>
     __device__ __forceinline__ void load_operand(OperandRegister (&operand)[slices][4],
                                                  uint32_t tile) {
-        const int row = warpgroup_ * keys_per_warpgroup + warp_ * 16 + lane_ % 16;
+        const int row = warpgroup_ * keys_per_warpgroup + warp() * 16 + lane_ % 16;
         const uint32_t address = KvTile{tile}.address(row, lane_ / 16 * 8);
 #pragma unroll
         for (int slice = 0; slice < slices; ++slice) {
@@ -632,7 +631,7 @@ class KeyWarpgroup {
         }
         if (causal && (query_tile - tile.first_query_tile()) * block_q < block_kv) {
             // How far the thread's first key lies behind its first query.
-            const int behind = tile.kv_start + warpgroup_ * keys_per_warpgroup + warp_ * 16 +
+            const int behind = tile.kv_start + warpgroup_ * keys_per_warpgroup + warp() * 16 +
                                lane_ / 4 - query_tile * block_q - lane_ % 4 * 2;
 #pragma unroll
             for (int i = 0; i < score_registers; ++i) {
@@ -672,7 +671,7 @@ class KeyWarpgroup {
 
     /// This warp's 16 rows of dSᵀ, for the query warpgroup.
     __device__ __forceinline__ void store_d_s(uint32_t buffer) {
-        const int row = warpgroup_ * keys_per_warpgroup + warp_ * 16 + lane_ % 16;
+        const int row = warpgroup_ * keys_per_warpgroup + warp() * 16 + lane_ % 16;
         const uint32_t address = ScoreTile{buffer}.address(row, lane_ / 16 * 8);
 #pragma unroll
         for (int slice = 0; slice < query_slices; ++slice) {
@@ -749,6 +748,11 @@ class KeyWarpgroup {
         wgmma_settle(state_.p);
     }
 
+    /// This warp of the warpgroup. Asked for seldom: not worth a register.
+    __device__ __forceinline__ static int warp() {
+        return static_cast<int>(opaque(threadIdx.x)) / warp_size % warps_per_warpgroup;
+    }
+
     /// Waits for the rest of the warpgroup.
     __device__ __forceinline__ void synchronise() const {
         // A constant each, so that ptxas reserves no more barriers than there are.
@@ -795,7 +799,7 @@ class KeyWarpgroup {
 
     /// The thread that lets TMA bring this warpgroup's gradients out.
     __device__ __forceinline__ bool is_store_thread() const {
-        return warp_ == 0 && lane_ == 0;
+        return warp() == 0 && lane_ == 0;
     }
 
     /// What TMA has been told to store has left shared memory.
@@ -815,7 +819,7 @@ class KeyWarpgroup {
     __device__ __forceinline__ void stage(const AccumulatorRegister (&gradient)[gradient_registers],
                                           float scale, uint32_t staged) {
         const uint32_t address = KvTile{staged}.address(
-            warpgroup_ * keys_per_warpgroup + warp_ * 16 + lane_ % 16, lane_ / 16 * 8);
+            warpgroup_ * keys_per_warpgroup + warp() * 16 + lane_ % 16, lane_ / 16 * 8);
 #pragma unroll
         for (int slice = 0; slice < depth_slices; ++slice) {
             OperandRegister rounded[4];
@@ -845,7 +849,6 @@ class KeyWarpgroup {
     const WgmmaArguments& arguments_;
     SharedMemory shared_;
     int warpgroup_;
-    int warp_;
     int lane_;
     RingPosition<kv_buffers> kv_ring_;
     RingPosition<stages> query_ring_;
