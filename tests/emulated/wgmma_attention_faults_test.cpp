@@ -1,5 +1,10 @@
 // Faults planted in the attention kernel of wgmma. What only the device's compiler minds
 // (wgmma_settle) has no fault here, nor has the order of global memory, which is not modelled.
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "compiler/embedded_sources.hpp"
 #include "planted_faults.hpp"
 
 namespace backlight::test {
@@ -8,7 +13,19 @@ namespace {
 
 using enum FaultKind;
 
-constexpr const char* wgmma = "attention_backward_wgmma.cu";
+/// The file of the kernel's that holds the text.
+std::string file_of(std::string_view text) {
+    std::string file;
+    for (const compiler::EmbeddedSource& source : compiler::embedded_sources()) {
+        if (source.name.starts_with("attention_backward_wgmma") &&
+            source.text.find(text) != std::string_view::npos) {
+            REQUIRE_MESSAGE(file.empty(), "only one file holds: " << text);
+            file = source.name;
+        }
+    }
+    REQUIRE_MESSAGE(!file.empty(), "a file holds: " << text);
+    return file;
+}
 
 /// One head; of several query tiles, so that stages are used again.
 ProblemRun run_of(std::int64_t seqlen_q, std::int64_t seqlen_kv, std::int64_t head_dim,
@@ -35,7 +52,8 @@ ProblemRun two_tiles(std::int64_t head_dim = 64, bool causal = false) {
 }
 
 SourceEdit edit(std::string from, std::string to) {
-    return {wgmma, std::move(from), std::move(to)};
+    std::string file = file_of(from);
+    return {std::move(file), std::move(from), std::move(to)};
 }
 SourceEdit dropped(std::string text) {
     return edit(std::move(text), ";");

@@ -9,7 +9,7 @@ namespace backlight::attention {
 
 namespace {
 
-/// How the grid is made of rounds: see Work in attention_backward_wgmma.cu.
+/// How the grid is made of rounds: see Work in attention_backward_wgmma/work.cuh.
 struct Rounds {
     /// One block a multiprocessor, and no Hopper card has more of them.
     static constexpr std::int64_t most_resident_blocks = 132;

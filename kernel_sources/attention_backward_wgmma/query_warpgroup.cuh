@@ -1,0 +1,182 @@
+// The query warpgroup of the wgmma kernel: dQ, and its way into the accumulator.
+#pragma once
+
+#include "arguments/attention_backward.h"
+#include "attention_backward_wgmma/layout.cuh"
+#include "attention_backward_wgmma/loader.cuh"
+#include "attention_backward_wgmma/work.cuh"
+#include "primitives/bulk_copy.cuh"
+#include "primitives/global_counter.cuh"
+#include "primitives/matrix_descriptor.cuh"
+#include "primitives/mbarrier.cuh"
+#include "primitives/named_barrier.cuh"
+#include "primitives/proxy_fence.cuh"
+#include "primitives/scheduling.cuh"
+#include "primitives/shared_memory.cuh"
+#include "primitives/wgmma.cuh"
+
+namespace backlight::kernel {
+
+/// How one thread adds the block's part of dQ to the accumulator. The head's first block stores and
+/// tells the others how far it has come, so that nobody need have zeroed the accumulator; its
+/// ticket is so much lower than theirs that they seldom wait.
+class DqSum {
+  public:
+    __device__ __forceinline__ DqSum(const WgmmaArguments& arguments, const Tile& tile)
+        : counters_(arguments.counters),
+          batch_head_(tile.batch_head),
+          place_(arguments.d_q_accumulator + (static_cast<int64_t>(tile.batch_head) + 1) *
+                                                 query_tiles_of(arguments) * tile_elements),
+          stores_(tile.kv_start == 0) {}
+
+    /// Sends a part, staged in shared memory, on its way. Parts of a tile come one after another,
+    /// tiles from the last to the first.
+    __device__ __forceinline__ void add(int part, uint32_t staged) {
+        if (part == 0) {
+            place_ -= tile_elements;
+            ++tiles_;
+            if (!stores_ && stored_ < tiles_) {
+                stored_ = wait_for_global_counter<64>(counters_.tiles_stored + batch_head_, tiles_);
+                // What the first block has stored comes before what is added.
+                fence_global_before_async_proxy();
+            }
+        }
+        float* const place = place_ + part * (block_q * d_q_part_columns);
+        if (stores_) {
+            bulk_store(place, staged, d_q_part_bytes);
+            bulk_commit();
+            if (part == d_q_parts - 1 && tiles_ > 1) {
+                // The tile before this one has arrived by now, or soon.
+                bulk_wait<d_q_parts>();
+                count_global(counters_.tiles_stored + batch_head_);
+            }
+        } else {
+            bulk_reduce_add<float>(place, staged, d_q_part_bytes);
+            bulk_commit();
+        }
+    }
+
+    __device__ __forceinline__ void finish() {
+        bulk_wait<0>();
+        if (stores_) {
+            count_global(counters_.tiles_stored + batch_head_);
+        }
+        count_global(counters_.blocks_done + batch_head_);
+    }
+
+  private:
+    static constexpr int tile_elements = block_q * head_dim;
+
+    const WgmmaCounters& counters_;
+    int batch_head_;
+    float* place_;  // of the tile that was last begun
+    uint32_t tiles_ = 0;
+    uint32_t stored_ = 0;  // tiles of the head, as last seen
+    bool stores_;
+};
+
+/// dQ of the block's keys, part by part: a part is 64 queries by 64 columns, in the order in which
+/// the threads hold it (see convert_d_q).
+class QueryWarpgroup {
+  public:
+    __device__ __forceinline__ QueryWarpgroup(const WgmmaArguments& arguments, SharedMemory shared,
+                                              int thread)
+        : arguments_(arguments), shared_(shared), thread_(thread), lane_(thread % warp_size) {}
+
+    __device__ __forceinline__ void work() {
+        PostedWork posted(shared_);
+        for (Work work = posted.next(lane_); !work.is_end(); work = posted.next(lane_)) {
+            if (work.has_tile()) {
+                work_on(work.tile);
+            }
+        }
+    }
+
+  private:
+    __device__ __forceinline__ void work_on(const Tile& tile) {
+        const int kv_buffer = kv_ring_.slot;
+        mbarrier_wait(shared_.k_full(kv_buffer), kv_ring_.parity);
+        kv_ring_.advance();
+        DqSum sum(arguments_, tile);
+        const int first = tile.first_query_tile();
+        for (int query_tile = query_tiles_of(arguments_) - 1; query_tile >= first; --query_tile) {
+            mbarrier_wait(shared_.d_s_full(d_s_ring_.slot), d_s_ring_.parity);
+#pragma unroll
+            for (int part = 0; part < d_q_parts; ++part) {
+                AccumulatorRegister d_q[d_q_part_columns / 2];
+                const uint32_t k_panel = shared_.k(kv_buffer) + part * KvTile::panel_bytes;
+                if (causal && query_tile == first) {
+                    // The second key warpgroup has left out this tile.
+                    multiply<key_slices / key_warpgroups>(d_q, shared_.d_s(d_s_ring_.slot),
+                                                          k_panel);
+                } else {
+                    multiply<key_slices>(d_q, shared_.d_s(d_s_ring_.slot), k_panel);
+                }
+                // The buffer's last way out has begun two parts ago.
+                if (thread_ == 0) {
+                    bulk_wait_read<d_q_buffers - 1>();
+                }
+                wgmma_wait<0>();
+                wgmma_settle(d_q);
+                if (part == d_q_parts - 1) {
+                    __syncwarp();
+                    if (lane_ == 0) {
+                        mbarrier_arrive(shared_.d_s_empty(d_s_ring_.slot));
+                    }
+                }
+                named_barrier_synchronise(query_warpgroup_own, warpgroup_size);
+                const uint32_t staged = shared_.d_q(d_q_buffer_);
+#pragma unroll
+                for (int i = 0; i < d_q_part_columns / 2; i += 4) {
+                    store_shared(staged + i / 4 * (warpgroup_size * 16) + thread_ * 16,
+                                 float4{d_q[i], d_q[i + 1], d_q[i + 2], d_q[i + 3]});
+                }
+                fence_shared_before_async_proxy();
+                named_barrier_synchronise(query_warpgroup_own, warpgroup_size);
+                if (thread_ == 0) {
+                    sum.add(part, staged);
+                }
+                d_q_buffer_ ^= 1;
+            }
+            d_s_ring_.advance();
+        }
+        __syncwarp();
+        if (lane_ == 0) {
+            mbarrier_arrive(shared_.k_empty(kv_buffer));
+        }
+        if (thread_ == 0) {
+            sum.finish();
+        }
+    }
+
+    /// d_q = dS · K, of the first keys and the 64 columns of K that lie in the panel.
+    template <int slices>
+    __device__ __forceinline__ static void multiply(
+        AccumulatorRegister (&d_q)[d_q_part_columns / 2], uint32_t d_s_tile, uint32_t k_panel) {
+        constexpr MatrixLayout d_s_layout =
+            mn_major_layout(MatrixSwizzle::bytes_128, ScoreTile::panel_bytes);
+        constexpr MatrixLayout k_layout =
+            mn_major_layout(MatrixSwizzle::bytes_128, KvTile::panel_bytes);
+        constexpr int step_bytes = mn_major_step(MatrixSwizzle::bytes_128);
+        const MatrixDescriptor d_s(d_s_tile, d_s_layout);
+        // Not held across steps, for want of registers.
+        const MatrixDescriptor k(opaque(k_panel), k_layout);
+        wgmma_fence();
+#pragma unroll
+        for (int slice = 0; slice < slices; ++slice) {
+            wgmma_m64k16<Element, d_q_part_columns, Major::mn, Major::mn>(
+                d_q, d_s.advanced(slice * step_bytes), k.advanced(slice * step_bytes), slice > 0);
+        }
+        wgmma_commit();
+    }
+
+    const WgmmaArguments& arguments_;
+    SharedMemory shared_;
+    int thread_;
+    int lane_;
+    RingPosition<kv_buffers> kv_ring_;
+    RingPosition<d_s_buffers> d_s_ring_;
+    int d_q_buffer_ = 0;
+};
+
+}  // namespace backlight::kernel

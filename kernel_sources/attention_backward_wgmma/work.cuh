@@ -1,0 +1,96 @@
+// What a block of the wgmma kernel works on: the order of tickets.
+#pragma once
+
+#include "arguments/attention_backward.h"
+#include "attention_backward_wgmma/layout.cuh"
+
+namespace backlight::kernel {
+
+/// A tile of keys, and the queries that see it.
+struct Tile {
+    int batch;
+    int head;
+    int batch_head;
+    int kv_start;
+
+    /// Query tiles that lie wholly above the diagonal see none of these keys.
+    __device__ __forceinline__ int first_query_tile() const {
+        return causal ? kv_start / block_q : 0;
+    }
+};
+
+/// Query tiles whose dQ is complete and wants to be converted.
+struct Conversion {
+    int batch_head;
+    int first_query_tile;
+    int query_tiles;
+};
+
+/// Lengths in tiles.
+__device__ __forceinline__ int query_tiles_of(const WgmmaArguments& arguments) {
+    return (specialisation::seqlen_q != 0 ? specialisation::seqlen_q : arguments.seqlen_q) /
+           block_q;
+}
+__device__ __forceinline__ int kv_tiles_of(const WgmmaArguments& arguments) {
+    return (specialisation::seqlen_kv != 0 ? specialisation::seqlen_kv : arguments.seqlen_kv) /
+           block_kv;
+}
+
+/// What a ticket stands for. Heads are taken in groups, whose queries and dQ the L2 cache holds,
+/// and within a group those tiles come first that most queries see. In round r begin
+///
+///     the first key tiles (see DqSum) of group r,
+///     the other key tiles of group r − lead_groups,
+///     the conversion of the dQ of group r − lead_groups − conversion_lag;
+///
+/// the host chooses both distances such that what one waits for has most often happened. Rounds at
+/// either end are not full.
+struct Work {
+    // In place of a (batch, head) index: there is nothing of the kind to do; no ticket is left.
+    static constexpr int nothing = -1;
+    static constexpr int end = -2;
+
+    Tile tile;
+    Conversion conversion;
+
+    __device__ __forceinline__ bool has_tile() const { return tile.batch_head >= 0; }
+    __device__ __forceinline__ bool has_conversion() const { return conversion.batch_head >= 0; }
+    __device__ __forceinline__ bool is_end() const { return tile.batch_head == end; }
+
+    __device__ __forceinline__ Work() {}
+
+    __device__ __forceinline__ Work(const WgmmaArguments& arguments, int ticket) {
+        constexpr int group_heads = specialisation::heads_per_group;
+        const int kv_tiles = kv_tiles_of(arguments);
+        const int query_tiles = query_tiles_of(arguments);
+        const int round = ticket / (group_heads * kv_tiles);
+        const int in_round = ticket - round * group_heads * kv_tiles;
+        const int kv_tile = in_round / group_heads;
+        const int head_in_group = in_round % group_heads;
+
+        const int tile_group = kv_tile == 0 ? round : round - arguments.lead_groups;
+        tile.batch_head = head_of(arguments, tile_group, head_in_group);
+        tile.batch = tile.batch_head / arguments.heads;
+        tile.head = tile.batch_head % arguments.heads;
+        tile.kv_start = kv_tile * block_kv;
+        if (ticket >= arguments.tickets) {
+            tile.batch_head = end;
+        }
+
+        const int conversion_group = round - arguments.lead_groups - arguments.conversion_lag;
+        conversion.batch_head = head_of(arguments, conversion_group, head_in_group);
+        // A head's query tiles are shared among as many blocks as it has key tiles.
+        conversion.first_query_tile = kv_tile * query_tiles / kv_tiles;
+        conversion.query_tiles =
+            (kv_tile + 1) * query_tiles / kv_tiles - conversion.first_query_tile;
+    }
+
+  private:
+    __device__ __forceinline__ static int head_of(const WgmmaArguments& arguments, int group,
+                                                  int head_in_group) {
+        const int batch_head = group * specialisation::heads_per_group + head_in_group;
+        return group >= 0 && batch_head < arguments.batch_heads ? batch_head : nothing;
+    }
+};
+
+}  // namespace backlight::kernel
