@@ -476,12 +476,8 @@ TEST_CASE("wgmma: conversion of dQ without its barriers and waits is found") {
 TEST_CASE("wgmma: dK and dV that leave too early are found") {
     const std::vector<PlantedFault> faults = {
         {"over rows that the other warpgroup still reads",
-         {edit("warpgroup_ * keys_per_warpgroup + warp_ * 16 + lane_ % 16, lane_ / 16 * "
-               "8);\n#pragma unroll\n        for (int slice = 0; slice < depth_slices; ++slice) "
-               "{\n            OperandRegister rounded",
-               "(1 - warpgroup_) * keys_per_warpgroup + warp_ * 16 + lane_ % 16, lane_ / 16 * "
-               "8);\n#pragma unroll\n        for (int slice = 0; slice < depth_slices; ++slice) "
-               "{\n            OperandRegister rounded")},
+         {edit("KvTile{staged}.address(\n            warpgroup_ *",
+               "KvTile{staged}.address(\n            (1 - warpgroup_) *")},
          wide(),
          {data_race, uninitialised_read, missing_proxy_fence, source_overwritten},
          10},
@@ -560,9 +556,9 @@ TEST_CASE("wgmma: a wrongly set up barrier is found") {
         {"one named barrier for both key warpgroups",
          {edit("named_barrier_synchronise(key_warpgroup_1, warpgroup_size)",
                "named_barrier_synchronise(key_warpgroup_0, warpgroup_size)")},
-         narrow(),
+         two_tiles(128),
          {data_race, missing_proxy_fence, uninitialised_read, barrier_misuse},
-         20},
+         60},
     };
     require_found(faults);
 }
