@@ -18,16 +18,15 @@ has_gpu() {
         { command -v nvidia-smi > /dev/null && nvidia-smi --list-gpus 2> /dev/null | grep '^GPU' > /dev/null; }
 }
 
-kernels=(--kernel v1 --kernel v2 --kernel v3)
 if has_gpu; then
     echo
     echo "Comparing every kernel with the reference:"
     "$backlight" verify
     echo
     echo "Timing the whole backward:"
-    "$backlight" bench --shape 8_16_4096_128 "${kernels[@]}" --direction backward --causal
+    "$backlight" bench --shape 8_16_4096_128 --direction backward --causal
 else
-    "$backlight" inspect --target sm_90a --target sm_120a "${kernels[@]}" --head-dim 128 --causal
+    "$backlight" inspect --target sm_90a --target sm_120a --head-dim 128 --causal
     echo
     echo "Executing every kernel on the CPU, on the emulated device, and comparing with the reference:"
     "$backlight" verify --device emulated --quick

@@ -7,6 +7,7 @@
 
 #include "attention/kernels.hpp"
 #include "test_support.hpp"
+#include "tuning/choice.hpp"
 
 using namespace backlight;
 using attention::validate;
@@ -204,6 +205,30 @@ TEST_CASE("a wgmma configuration is refused by each of its rules, with field, va
     TileConfig no_family;
     no_family.family = static_cast<KernelFamily>(7);
     refused(no_family, good_problem, {"family is 7", "mma or wgmma"});
+}
+
+TEST_CASE("what wgmma cannot count in 32 bits is refused, and the heuristic takes mma") {
+    const auto refused_length = [](const TileConfig& config, const AttentionProblem& problem,
+                                   std::initializer_list<std::string_view> fragments) {
+        check_refused(ErrorCode::unsupported, fragments,
+                      [&] { validate(config, problem, hopper()); });
+    };
+    AttentionProblem lengthy = good_problem;
+    lengthy.batch = lengthy.heads = 1;
+    lengthy.seqlen_q = lengthy.seqlen_kv = std::int64_t{1} << 21;
+    CHECK_NOTHROW(validate(kernel_preset("wgmma"), lengthy, hopper()));
+    lengthy.seqlen_q = lengthy.seqlen_kv = std::int64_t{1} << 22;
+    refused_length(kernel_preset("wgmma"), lengthy, {"65536 · 32768", "2147483647"});
+    CHECK(tuning::heuristic(lengthy, hopper()).family == KernelFamily::mma);
+
+    AttentionProblem wide = lengthy;
+    wide.causal = false;
+    wide.seqlen_q = 64;
+    wide.seqlen_kv = std::int64_t{1} << 29;
+    CHECK_NOTHROW(validate(kernel_preset("wgmma"), wide, hopper()));
+    TileConfig many_heads = kernel_preset("wgmma");
+    many_heads.heads_per_group = 1024;
+    refused_length(many_heads, wide, {"1 · 1 · 4194304", "tickets", "2147483647"});
 }
 
 TEST_CASE("wgmma's fields are refused for mma") {

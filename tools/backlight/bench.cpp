@@ -190,7 +190,16 @@ void draw_documents(const BenchOptions& options) {
     for (const std::string& file : options.plot_from) {
         documents.push_back(read_json(file));
     }
-    draw(bench_charts(documents), options.plot);
+    const std::vector<Chart> charts = bench_charts(documents);
+    if (charts.empty()) {
+        throw Error(ErrorCode::file_error,
+                    fmt::format("plot-from is '{}': it must hold the measurements of a `bench "
+                                "--json`, and there are none",
+                                fmt::join(options.plot_from, " ")));
+    }
+    // Not before: a check of the file makes one.
+    check_plot(options.plot);
+    draw(charts, options.plot);
 }
 
 }  // namespace
@@ -198,11 +207,11 @@ void draw_documents(const BenchOptions& options) {
 void bench(const BenchOptions& options, std::ostream& out) {
     check_numbers(options);
     check_json_path(options.json);
-    check_plot(options.plot);
     if (!options.plot_from.empty()) {
         draw_documents(options);
         return;
     }
+    check_plot(options.plot);
     const std::vector<AttentionProblem> problems = problems_of(options);
     std::vector<NamedConfig> configs = configs_of(options);
 

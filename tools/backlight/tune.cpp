@@ -71,6 +71,21 @@ std::string title(const AttentionProblem& problem) {
                        problem.causal ? "causal" : "full");
 }
 
+/// The emulated device takes minutes where a GPU takes microseconds, and its times mean nothing:
+/// there `tune` only shows itself at work.
+void require_possible(const DeviceChoice& choice, const std::vector<AttentionProblem>& problems) {
+    constexpr std::int64_t most_rows = 1024;
+    for (const AttentionProblem& problem : problems) {
+        const std::int64_t heads_left = most_rows / std::max(problem.seqlen_q, problem.seqlen_kv);
+        if (choice.emulation &&
+            problem.batch > heads_left / std::max<std::int64_t>(problem.heads, 1)) {
+            throw refused("shape", title(problem),
+                          "of at most 1024 rows (batch · heads · seqlen) on the emulated device, "
+                          "whose times say nothing of a GPU");
+        }
+    }
+}
+
 /// "mma 32,64,8,2", "wgmma 64,128,16,2, 4 heads a group".
 std::string tile_text(const TileConfig& config) {
     std::string text = fmt::format("{} {},{},{},{}", to_string(config.family), config.block_q,
@@ -168,6 +183,7 @@ void tune(const TuneCommandOptions& options, std::ostream& out, std::ostream& er
     nlohmann::ordered_json document;
     std::vector<Chart> charts;
     if (!problems.empty()) {
+        require_possible(options.device, problems);
         Bench bench = open_bench(options.device, runtime_options);
         tuning.stream = bench.session->stream();
         document = head_of(bench);

@@ -48,6 +48,9 @@ KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& confi
 kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem, const TileConfig& config,
                                        const WorkspaceLayout& layout, void* workspace) noexcept;
 
+/// Pieces of work that its blocks share: key tiles, and what its rounds need besides.
+std::int64_t wgmma_tickets(const AttentionProblem& problem, const TileConfig& config) noexcept;
+
 /// The arguments of the main kernel, whichever it is.
 struct MainArguments {
     std::variant<kernel::MmaArguments, kernel::WgmmaArguments> of_family;

@@ -139,6 +139,27 @@ void validate_wgmma(const TileConfig& config, const device::Target& target,
             config.heads_per_group, "it must be 1 … 1024");
 }
 
+/// The kernel counts tickets, and pairs of query and key tiles, in 32 bits.
+void validate_wgmma_counts(const TileConfig& config, const AttentionProblem& problem) {
+    constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+    const std::int64_t tickets = wgmma_tickets(problem, config);
+    if (tickets > most) {
+        throw Error(ErrorCode::unsupported,
+                    fmt::format("batch · heads · seqlen_kv / block_kv is {} · {} · {}: wgmma takes "
+                                "{} tickets for it, of which it counts at most {}",
+                                problem.batch, problem.heads, problem.seqlen_kv / config.block_kv,
+                                tickets, most));
+    }
+    const std::int64_t query_tiles = problem.seqlen_q / config.block_q;
+    const std::int64_t kv_tiles = problem.seqlen_kv / config.block_kv;
+    if (query_tiles > most / kv_tiles) {
+        throw Error(ErrorCode::unsupported,
+                    fmt::format("seqlen_q / block_q · seqlen_kv / block_kv is {} · {}: it must be "
+                                "at most {} for wgmma",
+                                query_tiles, kv_tiles, most));
+    }
+}
+
 }  // namespace
 
 void validate(const TileConfig& config, const AttentionProblem& problem,
@@ -181,6 +202,10 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
                                 problem.seqlen_kv, config.block_kv));
     }
     require_grid("main", problem.batch * problem.heads, problem.seqlen_kv / config.block_kv);
+
+    if (config.family == KernelFamily::wgmma) {
+        validate_wgmma_counts(config, problem);
+    }
 
     const std::size_t shared = shared_memory_bytes(config, problem.head_dim);
     if (shared > target.shared_bytes_per_block) {

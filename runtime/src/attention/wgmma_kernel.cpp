@@ -41,6 +41,10 @@ struct Rounds {
 
 }  // namespace
 
+std::int64_t wgmma_tickets(const AttentionProblem& problem, const TileConfig& config) noexcept {
+    return Rounds(problem, config).tickets();
+}
+
 KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& config,
                         const device::Target& target) {
     const bool constant = config.sequence_lengths == SequenceLengths::compile_time;

@@ -1,12 +1,14 @@
 // `backlight tune`, its tables and its pictures.
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "backlight/error.hpp"
 #include "command.hpp"
 #include "plot.hpp"
+#include "temporary_directory.hpp"
 #include "tune.hpp"
 #include "tune_report.hpp"
 #include "tuning_test_support.hpp"
@@ -85,6 +87,18 @@ TEST_CASE("a refused argument of tune names the option and its value and the rul
                   {"file_error", "/nonexistent/report.json"});
     check_failure({"tune", "--merge", "/nonexistent/tuning.json"},
                   {"file_error", "merge is '/nonexistent/tuning.json'"});
+    check_failure({"tune", "--device", "emulated"},
+                  {"invalid_argument", "shape is 'B=8 H=16 N=4096", "at most 1024 rows"});
+}
+
+TEST_CASE("a picture of a document without measurements is refused and leaves no file") {
+    const TemporaryDirectory folder;
+    const std::string document = (folder.path() / "host_time.json").string();
+    std::ofstream(document) << R"({"gpu": {"name": "Test card"}, "measurements": []})";
+    const auto picture = folder.path() / "empty.svg";
+    check_failure({"bench", "--plot-from", document, "--plot", picture.string()},
+                  {"file_error", "plot-from is '" + document, "none"});
+    CHECK_FALSE(std::filesystem::exists(picture));
 }
 
 TEST_CASE("a budget is a number of seconds or minutes or hours") {
