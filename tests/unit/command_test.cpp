@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "arguments.hpp"
+#include "command_test_support.hpp"
 #include "doctor.hpp"
 #include "json_file.hpp"
 #include "test_support.hpp"
@@ -21,28 +22,14 @@
 using namespace backlight;
 using namespace backlight::tool;
 using test::check_refused;
+using test::command;
+using test::contains;
 using test::Environment;
+using test::Outcome;
 
 namespace {
 
 const std::string no_driver = "/nonexistent/libcuda.so.1";
-
-struct Outcome {
-    int exit_code;
-    std::string out;
-    std::string errors;
-};
-
-Outcome command(const std::vector<std::string>& arguments) {
-    std::ostringstream out;
-    std::ostringstream errors;
-    const int exit_code = run_command(arguments, out, errors);
-    return {exit_code, out.str(), errors.str()};
-}
-
-bool contains(const std::string& text, std::string_view part) {
-    return text.find(part) != std::string::npos;
-}
 
 /// The command must fail as told, with nothing on its output.
 void check_failure(const std::vector<std::string>& arguments, int exit_code,

@@ -27,15 +27,6 @@ const TileConfig v1 = kernel_preset("v1");
 const TileConfig v2 = kernel_preset("v2");
 const TileConfig v3 = kernel_preset("v3");
 
-std::string content_of(const std::filesystem::path& path) {
-    std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void write(const std::filesystem::path& path, const std::string& text) {
-    std::ofstream(path) << text;
-}
-
 /// What plans use of it.
 Choice choice_of(Tunings& tunings) {
     return tunings.choose(tuned_problem(), properties(), [](const Record&) { return true; });

@@ -7,6 +7,7 @@
 
 #include "backlight/error.hpp"
 #include "command.hpp"
+#include "command_test_support.hpp"
 #include "plot.hpp"
 #include "temporary_directory.hpp"
 #include "tune.hpp"
@@ -18,23 +19,6 @@ using namespace backlight::test;
 using namespace backlight::tool;
 
 namespace {
-
-struct Outcome {
-    int exit_code;
-    std::string out;
-    std::string errors;
-};
-
-Outcome command(const std::vector<std::string>& arguments) {
-    std::ostringstream out;
-    std::ostringstream errors;
-    const int exit_code = run_command(arguments, out, errors);
-    return {exit_code, out.str(), errors.str()};
-}
-
-bool contains(const std::string& text, std::string_view part) {
-    return text.find(part) != std::string::npos;
-}
 
 void check_failure(const std::vector<std::string>& arguments,
                    std::initializer_list<std::string_view> fragments) {

@@ -3,6 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -11,6 +14,15 @@
 #include "tuning/database.hpp"
 
 namespace backlight::test {
+
+inline std::string content_of(const std::filesystem::path& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline void write(const std::filesystem::path& path, const std::string& text) {
+    std::ofstream(path) << text;
+}
 
 inline device::DeviceProperties properties(const std::string& name = "Test card",
                                            const std::string& target = "sm_90a") {

@@ -5,8 +5,7 @@
 
 namespace backlight::kernel {
 
-inline uint32_t take_ticket(uint32_t* counter,
-                            emulation::Site site = emulation::Site::here()) {
+inline uint32_t take_ticket(uint32_t* counter, emulation::Site site = emulation::Site::here()) {
     return emulation::machine->add_global_counter(counter, site);
 }
 
