@@ -64,11 +64,11 @@ class KeyWarpgroup {
         : arguments_(arguments),
           shared_(shared),
           warpgroup_(warpgroup),
-          lane_(thread % warp_size) {}
+          thread_(thread) {}
 
     __device__ __forceinline__ void work() {
         PostedWork posted(shared_);
-        for (Work work = posted.next(lane_); !work.is_end(); work = posted.next(lane_)) {
+        for (Work work = posted.next(lane()); !work.is_end(); work = posted.next(lane())) {
             if (work.has_tile()) {
                 work_on(work.tile);
             }
@@ -92,7 +92,7 @@ class KeyWarpgroup {
         mbarrier_wait(shared_.q_full(query_ring_.slot), query_ring_.parity);
         begin_scores();
         TileStatistics lse;
-        lse.load(shared_.lse(query_ring_.slot), lane_);
+        lse.load(shared_.lse(query_ring_.slot), lane());
         wgmma_wait<0>();
         int query_tile = query_tiles_of(arguments_) - 1;
         exponentiate(tile, query_tile, lse);
@@ -116,8 +116,8 @@ class KeyWarpgroup {
     template <int slices>
     __device__ __forceinline__ void load_operand(OperandRegister (&operand)[slices][4],
                                                  uint32_t tile) {
-        const int row = warpgroup_ * keys_per_warpgroup + warp() * 16 + lane_ % 16;
-        const uint32_t address = KvTile{tile}.address(row, lane_ / 16 * 8);
+        const int row = warpgroup_ * keys_per_warpgroup + warp() * 16 + lane() % 16;
+        const uint32_t address = KvTile{tile}.address(row, lane() / 16 * 8);
 #pragma unroll
         for (int slice = 0; slice < slices; ++slice) {
             ldmatrix_x4(operand[slice], KvTile::moved(address, 0, slice * 16));
@@ -185,7 +185,7 @@ class KeyWarpgroup {
         if (causal && (query_tile - tile.first_query_tile()) * block_q < block_kv) {
             // How far the thread's first key lies behind its first query.
             const int behind = tile.kv_start + warpgroup_ * keys_per_warpgroup + warp() * 16 +
-                               lane_ / 4 - query_tile * block_q - lane_ % 4 * 2;
+                               lane() / 4 - query_tile * block_q - lane() % 4 * 2;
 #pragma unroll
             for (int i = 0; i < score_registers; ++i) {
                 const int key = i / 2 % 2 * 8;
@@ -224,8 +224,8 @@ class KeyWarpgroup {
 
     /// This warp's 16 rows of dSᵀ, for the query warpgroup.
     __device__ __forceinline__ void store_d_s(uint32_t buffer) {
-        const int row = warpgroup_ * keys_per_warpgroup + warp() * 16 + lane_ % 16;
-        const uint32_t address = ScoreTile{buffer}.address(row, lane_ / 16 * 8);
+        const int row = warpgroup_ * keys_per_warpgroup + warp() * 16 + lane() % 16;
+        const uint32_t address = ScoreTile{buffer}.address(row, lane() / 16 * 8);
 #pragma unroll
         for (int slice = 0; slice < query_slices; ++slice) {
             stmatrix_x4(ScoreTile::moved(address, 0, slice * 16), state_.p[slice]);
@@ -258,10 +258,11 @@ class KeyWarpgroup {
         const int stage = query_ring_.slot;
         const int parity = query_ring_.parity;
         mbarrier_wait(shared_.d_o_full(stage), parity);
+        // Before the products: behind them a load waits for their operands.
+        TileStatistics delta;
+        delta.load(shared_.delta(stage), lane());
         multiply_by_queries(state_.d_p(), state_.v, shared_.v(kv_ring_.slot), shared_.d_o(stage));
         multiply_by_operands(state_.d_v, shared_.d_o(stage));
-        TileStatistics delta;
-        delta.load(shared_.delta(stage), lane_);
         wgmma_wait<0>();
         wgmma_settle(state_.d_p());
         wgmma_settle(state_.d_v);
@@ -290,7 +291,7 @@ class KeyWarpgroup {
             settle_d_k();
             release(shared_.q_empty(stage));
             TileStatistics lse;
-            lse.load(shared_.lse(next), lane_);
+            lse.load(shared_.lse(next), lane());
             wgmma_wait<0>();
             exponentiate(tile, query_tile - 1, lse);
         }
@@ -301,10 +302,8 @@ class KeyWarpgroup {
         wgmma_settle(state_.p);
     }
 
-    /// This warp of the warpgroup. Asked for seldom: not worth a register.
-    __device__ __forceinline__ static int warp() {
-        return static_cast<int>(opaque(threadIdx.x)) / warp_size % warps_per_warpgroup;
-    }
+    __device__ __forceinline__ int warp() const { return thread_ / warp_size; }
+    __device__ __forceinline__ int lane() const { return thread_ % warp_size; }
 
     /// Waits for the rest of the warpgroup.
     __device__ __forceinline__ void synchronise() const {
@@ -319,7 +318,7 @@ class KeyWarpgroup {
     /// One arrival a warp.
     __device__ __forceinline__ void release(uint32_t barrier) {
         __syncwarp();
-        if (lane_ == 0) {
+        if (lane() == 0) {
             mbarrier_arrive(barrier);
         }
     }
@@ -352,7 +351,7 @@ class KeyWarpgroup {
 
     /// The thread that lets TMA bring this warpgroup's gradients out.
     __device__ __forceinline__ bool is_store_thread() const {
-        return warp() == 0 && lane_ == 0;
+        return warp() == 0 && lane() == 0;
     }
 
     /// What TMA has been told to store has left shared memory.
@@ -372,7 +371,7 @@ class KeyWarpgroup {
     __device__ __forceinline__ void stage(const AccumulatorRegister (&gradient)[gradient_registers],
                                           float scale, uint32_t staged) {
         const uint32_t address = KvTile{staged}.address(
-            warpgroup_ * keys_per_warpgroup + warp() * 16 + lane_ % 16, lane_ / 16 * 8);
+            warpgroup_ * keys_per_warpgroup + warp() * 16 + lane() % 16, lane() / 16 * 8);
 #pragma unroll
         for (int slice = 0; slice < depth_slices; ++slice) {
             OperandRegister rounded[4];
@@ -402,7 +401,7 @@ class KeyWarpgroup {
     const WgmmaArguments& arguments_;
     SharedMemory shared_;
     int warpgroup_;
-    int lane_;
+    int thread_;  // of the warpgroup
     RingPosition<kv_buffers> kv_ring_;
     RingPosition<stages> query_ring_;
     RingPosition<d_s_buffers> d_s_ring_;
