@@ -19,7 +19,8 @@ namespace backlight::kernel {
 
 /// dQ = softmax_scale · accumulator, rounded and stored, of query tiles of heads whose key tiles
 /// have all been worked on. Three warps that have nothing else to do. A part comes in two halves of
-/// 32 columns, as they lie, the next halves on their way meanwhile, and leaves as rows.
+/// 32 columns, as they lie, the next halves on their way meanwhile, and leaves as rows. Zeros take
+/// its place where another head's dQ will lie there.
 class Converter {
   public:
     __device__ __forceinline__ Converter(const WgmmaArguments& arguments, SharedMemory shared,
@@ -30,6 +31,7 @@ class Converter {
           lane_(thread % warp_size) {}
 
     __device__ __forceinline__ void work() {
+        store_zeros();
         PostedWork posted(shared_);
         for (Work work = posted.next(lane_); !work.is_end(); work = posted.next(lane_)) {
             if (work.has_conversion()) {
@@ -59,15 +61,24 @@ class Converter {
                   half_bytes, shared_.conversion_full(buffer));
     }
 
+    /// What takes the place of converted halves.
+    __device__ __forceinline__ void store_zeros() const {
+        for (int i = warp_ * warp_size + lane_; i < half_bytes / 16; i += conversion_threads) {
+            store_shared(shared_.zeros() + i * 16, float4{0, 0, 0, 0});
+        }
+        fence_shared_before_async_proxy();
+        synchronise();
+    }
+
     __device__ __forceinline__ void convert(const Conversion& conversion) {
-        const float* source =
-            arguments_.d_q_accumulator +
-            (static_cast<int64_t>(conversion.batch_head) * query_tiles_of(arguments_) +
-             conversion.first_query_tile) *
-                (block_q * head_dim);
+        float* const source =
+            accumulator_place(arguments_, conversion.batch_head) +
+            static_cast<int64_t>(conversion.first_query_tile) * (block_q * head_dim);
         const int halves = conversion.query_tiles * d_q_parts * 2;
+        const bool place_has_next =
+            conversion.batch_head + places_of(arguments_) < arguments_.batch_heads;
         if (leads()) {
-            wait_for_global_counter<256>(arguments_.counters.blocks_done + conversion.batch_head,
+            wait_for_global_counter<256>(arguments_.counters.added + conversion.batch_head,
                                          static_cast<uint32_t>(kv_tiles_of(arguments_)));
             fence_global_before_async_proxy();
             for (int half = 0; half < 2 && half < halves; ++half) {
@@ -82,6 +93,10 @@ class Converter {
                 synchronise();
             }
             mbarrier_wait(shared_.conversion_full(half % 2), parity_);
+            if (leads() && place_has_next) {
+                bulk_store(source + half * (half_bytes / 4), shared_.zeros(), half_bytes);
+                bulk_commit();
+            }
             convert_half(half % 2);
             fence_shared_before_async_proxy();
             synchronise();
@@ -101,6 +116,10 @@ class Converter {
                     bulk_commit();
                 }
             }
+        }
+        if (leads() && place_has_next) {
+            bulk_wait<0>();
+            count_global(arguments_.counters.converted + conversion.batch_head);
         }
     }
 

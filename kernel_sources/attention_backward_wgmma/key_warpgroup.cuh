@@ -61,10 +61,7 @@ class KeyWarpgroup {
   public:
     __device__ __forceinline__ KeyWarpgroup(const WgmmaArguments& arguments, SharedMemory shared,
                                             int warpgroup, int thread)
-        : arguments_(arguments),
-          shared_(shared),
-          warpgroup_(warpgroup),
-          thread_(thread) {}
+        : arguments_(arguments), shared_(shared), warpgroup_(warpgroup), thread_(thread) {}
 
     __device__ __forceinline__ void work() {
         PostedWork posted(shared_);
@@ -93,6 +90,8 @@ class KeyWarpgroup {
         begin_scores();
         TileStatistics lse;
         lse.load(shared_.lse(query_ring_.slot), lane());
+        // The place of the dK before is needed again.
+        wait_for_stores();
         wgmma_wait<0>();
         int query_tile = query_tiles_of(arguments_) - 1;
         exponentiate(tile, query_tile, lse);
@@ -258,7 +257,7 @@ class KeyWarpgroup {
         const int stage = query_ring_.slot;
         const int parity = query_ring_.parity;
         mbarrier_wait(shared_.d_o_full(stage), parity);
-        // Before the products: behind them a load waits for their operands.
+        // Before the products, whose operands a load behind them waits for.
         TileStatistics delta;
         delta.load(shared_.delta(stage), lane());
         multiply_by_queries(state_.d_p(), state_.v, shared_.v(kv_ring_.slot), shared_.d_o(stage));
@@ -286,12 +285,17 @@ class KeyWarpgroup {
         } else {
             const int next = query_ring_.slot;
             mbarrier_wait(shared_.q_full(next), query_ring_.parity);
+            TileStatistics lse;
+            if constexpr (lse_before_scores) {
+                lse.load(shared_.lse(next), lane());
+            }
             begin_scores();
             wgmma_wait<1>();
             settle_d_k();
             release(shared_.q_empty(stage));
-            TileStatistics lse;
-            lse.load(shared_.lse(next), lane());
+            if constexpr (!lse_before_scores) {
+                lse.load(shared_.lse(next), lane());
+            }
             wgmma_wait<0>();
             exponentiate(tile, query_tile - 1, lse);
         }
@@ -302,8 +306,12 @@ class KeyWarpgroup {
         wgmma_settle(state_.p);
     }
 
-    __device__ __forceinline__ int warp() const { return thread_ / warp_size; }
-    __device__ __forceinline__ int lane() const { return thread_ % warp_size; }
+    __device__ __forceinline__ int warp() const {
+        return thread_ / warp_size;
+    }
+    __device__ __forceinline__ int lane() const {
+        return thread_ % warp_size;
+    }
 
     /// Waits for the rest of the warpgroup.
     __device__ __forceinline__ void synchronise() const {
@@ -323,29 +331,37 @@ class KeyWarpgroup {
         }
     }
 
-    /// dV leaves over V, of which a warpgroup reads only the rows that it writes. K is left alone:
-    /// the query warpgroup still needs it, and the next K may come as soon as it does not.
+    /// dV leaves over V, of which a warpgroup reads only the rows that it writes, and dK over dSᵀ
+    /// or through a place of its own. K is left alone: the query warpgroup still needs it, and the
+    /// next K may come as soon as it does not.
     __device__ __forceinline__ void store_gradients(const Tile& tile) {
         const int buffer = kv_ring_.slot;
         release(shared_.k_empty(buffer));
-        // The dK before has been read long since.
-        wait_for_stores();
         stage(state_.d_v, 1.0F, shared_.v(buffer));
-        if constexpr (d_k_has_place) {
-            stage(state_.d_k, arguments_.softmax_scale, shared_.d_k(buffer));
+        if constexpr (!d_k_has_place) {
             publish();
             store(shared_.v(buffer), arguments_.d_v, tile);
-        } else {
-            publish();
-            store(shared_.v(buffer), arguments_.d_v, tile);
-            wait_for_stores();
-            stage(state_.d_k, arguments_.softmax_scale, shared_.d_k(buffer));
-            publish();
+            wait_for_query_warpgroup();
         }
-        store(shared_.d_k(buffer), arguments_.d_k, tile);
+        stage(state_.d_k, arguments_.softmax_scale, shared_.d_k());
+        publish();
+        if constexpr (d_k_has_place) {
+            store(shared_.v(buffer), arguments_.d_v, tile);
+        }
+        store(shared_.d_k(), arguments_.d_k, tile);
         if (is_store_thread()) {
-            bulk_wait_read<d_k_has_place ? 1 : 0>();
+            bulk_wait_read<1>();
             mbarrier_arrive(shared_.v_empty(buffer));
+        }
+    }
+
+    /// Until it has read every dSᵀ.
+    __device__ __forceinline__ void wait_for_query_warpgroup() {
+        RingPosition<d_s_buffers> position = d_s_ring_;
+#pragma unroll
+        for (int i = 0; i < d_s_buffers; ++i) {
+            mbarrier_wait(shared_.d_s_empty(position.slot), position.parity ^ 1);
+            position.advance();
         }
     }
 

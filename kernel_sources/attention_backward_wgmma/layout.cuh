@@ -36,6 +36,9 @@ constexpr bool k_resident = head_dim == 64;
 constexpr bool v_resident = head_dim == 64;
 // P stays in fp32 for dS where there is room; else dS is computed from P as it was rounded for dV.
 constexpr bool p_unrounded = head_dim == 64;
+// LSE is read before the product that it is subtracted from begins, if its registers are free then:
+// behind it, a read waits for the product's operands.
+constexpr bool lse_before_scores = head_dim == 64;
 
 constexpr int score_registers = block_q / 2;      // Sᵀ, dPᵀ: 64 × block_q a warpgroup
 constexpr int gradient_registers = head_dim / 2;  // dK, dV: 64 × head_dim a warpgroup
@@ -82,12 +85,15 @@ constexpr int q_offset = v_offset + kv_buffers * KvTile::bytes;
 constexpr int d_o_offset = q_offset + stages * QueryTile::bytes;
 constexpr int d_s_offset = d_o_offset + stages * QueryTile::bytes;
 constexpr int d_q_offset = d_s_offset + d_s_buffers * ScoreTile::bytes;
-// dK leaves through a place of its own, or over V once dV has left.
+// dK leaves through a place of its own, or over dSᵀ: two panels of the same form.
 constexpr bool d_k_has_place = head_dim == 64;
+static_assert(d_k_has_place ||
+              (d_s_buffers == KvTile::panels && ScoreTile::panel_bytes == KvTile::panel_bytes));
 constexpr int d_k_offset = d_q_offset + d_q_buffers * d_q_part_bytes;
 constexpr int unconverted_offset = d_k_offset + (d_k_has_place ? KvTile::bytes : 0);
 constexpr int converted_offset = unconverted_offset + d_q_part_bytes;
-constexpr int lse_offset = converted_offset + d_q_part_bytes / 2;
+constexpr int zeros_offset = converted_offset + d_q_part_bytes / 2;
+constexpr int lse_offset = zeros_offset + d_q_part_bytes / 2;
 constexpr int delta_offset = lse_offset + stages * statistics_bytes;
 constexpr int work_bytes = 32;
 constexpr int work_offset = delta_offset + stages * statistics_bytes;
@@ -119,12 +125,14 @@ struct SharedMemory {
     __device__ __forceinline__ uint32_t d_q(int buffer) const {
         return base + d_q_offset + buffer * d_q_part_bytes;
     }
-    __device__ __forceinline__ uint32_t d_k(int buffer) const {
-        return d_k_has_place ? base + d_k_offset : v(buffer);
+    __device__ __forceinline__ uint32_t d_k() const {
+        return d_k_has_place ? base + d_k_offset : d_s(0);
     }
     /// A part of dQ on its way from the accumulator to dQ's own type.
     __device__ __forceinline__ uint32_t unconverted() const { return base + unconverted_offset; }
     __device__ __forceinline__ uint32_t converted() const { return base + converted_offset; }
+    /// As many as half a part has.
+    __device__ __forceinline__ uint32_t zeros() const { return base + zeros_offset; }
     __device__ __forceinline__ uint32_t lse(int stage) const {
         return base + lse_offset + stage * statistics_bytes;
     }

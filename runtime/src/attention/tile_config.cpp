@@ -80,8 +80,9 @@ std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim)
         const std::size_t statistics = 2 * stages * block_q * sizeof(float);  // LSE, delta
         // dK has a place of its own at head_dim 64.
         const std::size_t d_k = head_dim == 64 ? block_kv * depth * element_bytes : 0;
-        // dQ on its way to its own type: fp32, and 16 bits.
-        const std::size_t conversion = block_q * 64 * (sizeof(float) + element_bytes);
+        // dQ on its way to its own type: fp32, 16 bits, and zeros for half of it.
+        const std::size_t conversion =
+            block_q * 64 * (sizeof(float) + element_bytes + sizeof(float) / 2);
         // At head_dim 64 there is room for the next K and V tile.
         const std::size_t kv_buffers = head_dim == 64 ? 2 : 1;
         constexpr std::size_t work_slots = 8;
