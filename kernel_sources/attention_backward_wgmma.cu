@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
             mbarrier_initialise(shared.work_full(slot), 1);
             mbarrier_initialise(shared.work_empty(slot), threads / warp_size - 1);
         }
-        for (int buffer = 0; buffer < 2; ++buffer) {
+        for (int buffer = 0; buffer < conversion_buffers; ++buffer) {
             mbarrier_initialise(shared.conversion_full(buffer), 1);
         }
         mbarrier_initialisation_fence();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "arguments/attention_backward.h"
+#include "attention_backward_wgmma/key_state.cuh"
 #include "attention_backward_wgmma/layout.cuh"
 #include "attention_backward_wgmma/loader.cuh"
 #include "attention_backward_wgmma/work.cuh"
@@ -20,42 +21,6 @@
 #include "primitives/wgmma.cuh"
 
 namespace backlight::kernel {
-
-/// What a thread needs of the statistics of a query tile: of each group of 16 queries those four
-/// that it holds scores of. They lie next to each other (see the delta kernel).
-struct TileStatistics {
-    float4 values[query_slices];
-
-    __device__ __forceinline__ void load(uint32_t statistics, int lane) {
-#pragma unroll
-        for (int slice = 0; slice < query_slices; ++slice) {
-            values[slice] = load_shared<float4>(statistics + slice * 64 + lane % 4 * 16);
-        }
-    }
-
-    /// Of register `i` of an accumulator.
-    __device__ __forceinline__ float of(int i) const {
-        const float4 value = values[i / 8];
-        return (i & 4) != 0 ? ((i & 1) != 0 ? value.w : value.z)
-                            : ((i & 1) != 0 ? value.y : value.x);
-    }
-};
-
-/// Everything that a thread of a key warpgroup carries from step to step.
-struct KeyState {
-    AccumulatorRegister d_k[gradient_registers];
-    AccumulatorRegister d_v[gradient_registers];
-    // Sᵀ, then P; and dPᵀ, in the same registers where P is not kept.
-    AccumulatorRegister scores[p_unrounded ? 2 : 1][score_registers];
-    // P, and after dV dSᵀ, as operands of 16 queries a slice.
-    OperandRegister p[query_slices][4];
-    OperandRegister k[k_resident ? depth_slices : 1][4];
-    OperandRegister v[v_resident ? depth_slices : 1][4];
-
-    __device__ __forceinline__ AccumulatorRegister (&d_p())[score_registers] {
-        return scores[p_unrounded ? 1 : 0];
-    }
-};
 
 class KeyWarpgroup {
   public:
@@ -94,16 +59,23 @@ class KeyWarpgroup {
         wait_for_stores();
         wgmma_wait<0>();
         int query_tile = query_tiles_of(arguments_) - 1;
-        exponentiate(tile, query_tile, lse);
+        exponentiate<causal>(tile, query_tile, lse);
         mbarrier_wait(shared_.v_full(kv_ring_.slot), kv_ring_.parity);
         if constexpr (v_resident) {
             load_operand(state_.v, shared_.v(kv_ring_.slot));
         }
         const int last = last_query_tile(tile);
-        for (; query_tile > last; --query_tile) {
-            step<false>(tile, query_tile);
+        if constexpr (causal) {
+            // The last tiles lie on the diagonal. Without a mask there is no branch in the loop.
+            const int masked = tile.first_query_tile() + block_kv / block_q;
+            for (; query_tile > masked; --query_tile) {
+                step<false, false>(tile, query_tile);
+            }
         }
-        step<true>(tile, query_tile);
+        for (; query_tile > last; --query_tile) {
+            step<false, causal>(tile, query_tile);
+        }
+        step<true, false>(tile, query_tile);
         if (last != tile.first_query_tile()) {
             skip_step();
         }
@@ -172,6 +144,7 @@ class KeyWarpgroup {
     }
 
     /// P = exp2(scale · log2(e) · S − LSE · log2(e)), kept as operands. Sᵀ is complete.
+    template <bool may_be_masked>
     __device__ __forceinline__ void exponentiate(const Tile& tile, int query_tile,
                                                  const TileStatistics& negated_lse) {
         AccumulatorRegister(&s)[score_registers] = state_.scores[0];
@@ -181,7 +154,7 @@ class KeyWarpgroup {
         for (int i = 0; i < score_registers; ++i) {
             s[i] = __fmaf_rn(s[i], scale, negated_lse.of(i));
         }
-        if (causal && (query_tile - tile.first_query_tile()) * block_q < block_kv) {
+        if (may_be_masked && (query_tile - tile.first_query_tile()) * block_q < block_kv) {
             // How far the thread's first key lies behind its first query.
             const int behind = tile.kv_start + warpgroup_ * keys_per_warpgroup + warp() * 16 +
                                lane() / 4 - query_tile * block_q - lane() % 4 * 2;
@@ -251,8 +224,8 @@ class KeyWarpgroup {
         d_s_ring_.advance();
     }
 
-    /// One query tile; afterwards P of the next one is ready, if there is one.
-    template <bool last>
+    /// One query tile; afterwards P of the next one is ready, unless it was the last.
+    template <bool last, bool next_may_be_masked>
     __device__ __forceinline__ void step(const Tile& tile, int query_tile) {
         const int stage = query_ring_.slot;
         const int parity = query_ring_.parity;
@@ -297,7 +270,7 @@ class KeyWarpgroup {
                 lse.load(shared_.lse(next), lane());
             }
             wgmma_wait<0>();
-            exponentiate(tile, query_tile - 1, lse);
+            exponentiate<next_may_be_masked>(tile, query_tile - 1, lse);
         }
     }
 
