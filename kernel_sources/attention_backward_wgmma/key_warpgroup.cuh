@@ -143,7 +143,7 @@ class KeyWarpgroup {
                             shared_.q(query_ring_.slot));
     }
 
-    /// P = exp2(scale · log2(e) · S − LSE · log2(e)), kept as operands. Sᵀ is complete.
+    /// P = exp2(scale · log2(e) · S − LSE · log2(e)). Sᵀ is complete.
     template <bool may_be_masked>
     __device__ __forceinline__ void exponentiate(const Tile& tile, int query_tile,
                                                  const TileStatistics& negated_lse) {
@@ -171,9 +171,17 @@ class KeyWarpgroup {
         for (int i = 0; i < score_registers; ++i) {
             s[i] = exp2_approximate(s[i]);
         }
+        if constexpr (!p_unrounded) {
+            round_p();
+        }
+    }
+
+    /// P as operands.
+    __device__ __forceinline__ void round_p() {
+        const AccumulatorRegister(&p)[score_registers] = state_.scores[0];
 #pragma unroll
         for (int i = 0; i < score_registers / 2; ++i) {
-            state_.p[i / 4][i % 4] = pack<Element>(s[2 * i], s[2 * i + 1]);
+            state_.p[i / 4][i % 4] = pack<Element>(p[2 * i], p[2 * i + 1]);
         }
     }
 
@@ -234,6 +242,9 @@ class KeyWarpgroup {
         TileStatistics delta;
         delta.load(shared_.delta(stage), lane());
         multiply_by_queries(state_.d_p(), state_.v, shared_.v(kv_ring_.slot), shared_.d_o(stage));
+        if constexpr (p_unrounded) {
+            round_p();
+        }
         multiply_by_operands(state_.d_v, shared_.d_o(stage));
         wgmma_wait<0>();
         wgmma_settle(state_.d_p());
@@ -242,10 +253,15 @@ class KeyWarpgroup {
         release(shared_.d_o_empty(stage));
 
         differentiate(delta);
-        multiply_by_operands(state_.d_k, shared_.q(stage));
+        if constexpr (!d_k_after_d_s) {
+            multiply_by_operands(state_.d_k, shared_.q(stage));
+        }
         const int buffer = d_s_ring_.slot;
         mbarrier_wait(shared_.d_s_empty(buffer), d_s_ring_.parity ^ 1);
         store_d_s(shared_.d_s(buffer));
+        if constexpr (d_k_after_d_s) {
+            multiply_by_operands(state_.d_k, shared_.q(stage));
+        }
         fence_shared_before_async_proxy();
         release(shared_.d_s_full(buffer));
         d_s_ring_.advance();

@@ -34,11 +34,13 @@ static_assert(head_dim == 64 || head_dim == 128, "whole panels of 64 columns");
 // half as much shared memory, whose bandwidth is what holds this kernel back.
 constexpr bool k_resident = head_dim == 64;
 constexpr bool v_resident = head_dim == 64;
-// P stays in fp32 for dS where there is room; else dS is computed from P as it was rounded for dV.
+// P stays in fp32 for dS where there is room, and is rounded for dV while dPᵀ is computed; else dS
+// is computed from P as it was rounded.
 constexpr bool p_unrounded = head_dim == 64;
-// LSE is read before the product that it is subtracted from begins, if its registers are free then:
-// behind it, a read waits for the product's operands.
+// What was measured to be faster: to read LSE before Sᵀ begins, not behind it, where a read waits
+// for the operands of the product; and to begin dK once dSᵀ is stored, not before.
 constexpr bool lse_before_scores = head_dim == 64;
+constexpr bool d_k_after_d_s = head_dim == 64;
 
 constexpr int score_registers = block_q / 2;      // Sᵀ, dPᵀ: 64 × block_q a warpgroup
 constexpr int gradient_registers = head_dim / 2;  // dK, dV: 64 × head_dim a warpgroup
