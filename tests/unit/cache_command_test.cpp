@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "attention/kernels.hpp"
 #include "backlight/cache/disk_cache.hpp"
@@ -15,6 +14,7 @@
 #include "cache_explain.hpp"
 #include "cache_report.hpp"
 #include "command.hpp"
+#include "command_test_support.hpp"
 #include "compiler/cached_kernel.hpp"
 #include "compiler/kernel_store.hpp"
 #include "test_support.hpp"
@@ -22,19 +22,11 @@
 using namespace backlight;
 using namespace backlight::tool;
 using test::check_refused;
+using test::contains;
 using test::Environment;
+using test::Outcome;
 
 namespace {
-
-bool contains(const std::string& text, std::string_view part) {
-    return text.find(part) != std::string::npos;
-}
-
-struct Outcome {
-    int exit_code;
-    std::string out;
-    std::string errors;
-};
 
 /// A cache directory with a kernel chain of v3 at head_dim 64, causal, bf16, for sm_90a.
 class Fixture {
@@ -85,10 +77,7 @@ class Fixture {
     Outcome run(std::vector<std::string> arguments) const {
         arguments.insert(arguments.begin(), "cache");
         arguments.insert(arguments.end(), {"--cache", path_.string()});
-        std::ostringstream out;
-        std::ostringstream errors;
-        const int exit_code = run_command(arguments, out, errors);
-        return {exit_code, out.str(), errors.str()};
+        return test::command(arguments);
     }
 
     Outcome explain(std::vector<std::string> arguments, const char* preset = "v3",
