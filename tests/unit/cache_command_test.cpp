@@ -214,11 +214,22 @@ TEST_CASE("cache verify finds bad entries and removes them where it is told to")
     CHECK(contains(damaged.out, "not checked"));
 }
 
-TEST_CASE("cache prune removes what it is told to and nothing without being told") {
+TEST_CASE("cache prune without options names them with what they remove and removes nothing") {
     Fixture cache;
     const Outcome untold = cache.run({"prune"});
     CHECK(untold.exit_code == exit_failure);
-    CHECK(contains(untold.errors, "--unused-for, --to-bytes or --all"));
+    CHECK(untold.out.empty());
+    for (const char* part : {"invalid_argument: prune", "removes nothing", "it must be told what",
+                             "--unused-for AGE (what was not used for so long, for example 30d)",
+                             "--to-bytes SIZE (the least recently used", "--all (every entry)"}) {
+        CAPTURE(part);
+        CHECK(contains(untold.errors, part));
+    }
+    CHECK(cache.disk().list(cache::Check::heads).entries.size() == 3);
+}
+
+TEST_CASE("cache prune removes what it is told to") {
+    Fixture cache;
     CHECK(contains(cache.run({"prune", "--unused-for", "1d"}).out, "removed 0 entries"));
     CHECK(contains(cache.run({"prune", "--to-bytes", "1G"}).out, "removed 0 entries"));
     CHECK(contains(cache.run({"prune", "--to-bytes", "5K"}).out, "removed 2 entries"));
