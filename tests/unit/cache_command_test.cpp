@@ -214,6 +214,52 @@ TEST_CASE("cache verify finds bad entries and removes them where it is told to")
     CHECK(contains(damaged.out, "not checked"));
 }
 
+TEST_CASE("a path that is not there is refused by name where a cache or layer must be there") {
+    Fixture cache;
+    const std::string missing = (cache.folder() / "missing").string();
+    const std::string file = (cache.folder() / "file").string();
+    std::ofstream(file) << "no directory";
+    const std::vector<std::vector<std::string>> actions = {
+        {"list"}, {"verify"}, {"prune", "--all"}, {"explain", "--head-dim", "64"}};
+    for (const std::vector<std::string>& action : actions) {
+        CAPTURE(action.front());
+        const auto refused = [&](std::vector<std::string> rest) {
+            std::vector<std::string> arguments = {"cache"};
+            arguments.insert(arguments.end(), action.begin(), action.end());
+            arguments.insert(arguments.end(), rest.begin(), rest.end());
+            const Outcome told = test::command(arguments);
+            CHECK(told.exit_code == exit_failure);
+            CHECK(told.out.empty());
+            return told.errors;
+        };
+        CHECK(contains(refused({"--cache", missing}),
+                       "file_error: cache is '" + missing +
+                           "': nothing is there, and it must be a directory with entries"));
+        CHECK(contains(refused({"--cache", file}), "cache is '" + file + "': it is a file, and"));
+        CHECK(contains(refused({"--cache", cache.path(), "--layer", missing}),
+                       "file_error: layer is '" + missing +
+                           "': nothing is there, and it must be a directory with entries or a "
+                           "pack"));
+    }
+    CHECK_FALSE(std::filesystem::exists(missing));
+    const Outcome stray = test::command({"cache", "verify", missing});
+    CHECK(stray.exit_code == exit_usage);
+    CHECK(contains(stray.errors, missing));
+    CHECK(contains(stray.errors, "named by --cache, a pack by --layer"));
+    CHECK(cache.disk().list(cache::Check::heads).entries.size() == 3);
+}
+
+TEST_CASE("a cache that only the environment names may come to be later") {
+    const test::TemporaryDirectory folder;
+    const std::string later = (folder.path() / "later").string();
+    const Environment path("BACKLIGHT_CACHE_PATH", later);
+    const Outcome checked = test::command({"cache", "verify"});
+    CHECK(checked.exit_code == exit_success);
+    CHECK(contains(checked.out, later + ": not there\n"));
+    CHECK(test::command({"cache", "list"}).exit_code == exit_success);
+    CHECK(test::command({"cache", "prune", "--all"}).exit_code == exit_success);
+}
+
 TEST_CASE("cache prune without options names them with what they remove and removes nothing") {
     Fixture cache;
     const Outcome untold = cache.run({"prune"});

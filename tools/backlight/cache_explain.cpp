@@ -166,6 +166,7 @@ std::vector<Explanation> explain_kernels(const std::vector<SelectedChain>& chain
 
 int explain_cache(const CacheLocation& location, const SelectionOptions& selection,
                   std::ostream& out) {
+    location.require_there();
     compiler::KernelStore store(location.store_options());
     const std::vector<SelectedChain> chains = select_chains(selection, store);
     const std::vector<Explanation> explanations = explain_kernels(chains, store);

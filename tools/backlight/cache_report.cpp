@@ -46,6 +46,13 @@ std::string time_text(TimePoint when) {
                        fmt::gmtime(std::chrono::system_clock::to_time_t(when)));
 }
 
+bool is_there(const cache::LayerState& state) {
+    std::error_code unknown;
+    return state.kind == "pack in memory" ||
+           (state.kind == "directory" ? std::filesystem::is_directory(state.location, unknown)
+                                      : std::filesystem::exists(state.location, unknown));
+}
+
 /// What a layer turned out to be, once it had been looked at.
 struct LayerSummary {
     std::string name;
@@ -82,12 +89,8 @@ std::vector<LayerSummary> summaries_of(const compiler::KernelStore& store) {
     // After the listings: what is refused is known once it has been looked at.
     const std::vector<cache::LayerState> states = store.cache().states();
     for (std::size_t i = 0; i < summaries.size(); ++i) {
-        std::error_code unknown;
         summaries[i].state = states[i];
-        summaries[i].there = states[i].kind == "pack in memory" ||
-                             (states[i].kind == "directory"
-                                  ? std::filesystem::is_directory(states[i].location, unknown)
-                                  : std::filesystem::exists(states[i].location, unknown));
+        summaries[i].there = is_there(states[i]);
     }
     return summaries;
 }
@@ -212,6 +215,7 @@ void list_cache(const CacheLocation& location, const ListOptions& options, std::
     check_json_path(options.json);
     const std::string target =
         options.target.empty() ? "" : device::target_by_name(options.target).name;
+    location.require_there();
     const compiler::KernelStore store(location.store_options());
     TextTable table({"entry", "layer", "target", "kernel", "constants", "registers", "spilled",
                      "cubin", "last used"},
@@ -256,6 +260,7 @@ void list_cache(const CacheLocation& location, const ListOptions& options, std::
 }
 
 int verify_cache(const CacheLocation& location, bool remove_bad, std::ostream& out) {
+    location.require_there();
     compiler::KernelStore store(location.store_options());
     bool good = true;
     for (std::size_t i = 0; i < store.cache().layer_count(); ++i) {
@@ -265,6 +270,11 @@ int verify_cache(const CacheLocation& location, bool remove_bad, std::ostream& o
         const cache::Listing listing = writable
                                            ? store.cache().writable()->verify(remove_bad)
                                            : store.cache().layer(i).list(cache::Check::everything);
+        const std::string refusal = store.cache().layer(i).refusal();
+        if (refusal.empty() && listing.problem.empty() && !is_there(store.cache().states()[i])) {
+            out << fmt::format("{}: not there\n", name);
+            continue;
+        }
         std::uint64_t bytes = 0;
         for (const cache::StoredEntry& entry : listing.entries) {
             bytes += entry.bytes;
@@ -277,7 +287,6 @@ int verify_cache(const CacheLocation& location, bool remove_bad, std::ostream& o
                                : writable && remove_bad ? "; not removed"
                                                         : "");
         }
-        const std::string refusal = store.cache().layer(i).refusal();
         if (!refusal.empty() || !listing.problem.empty()) {
             out << fmt::format("not checked: {}\n", !refusal.empty() ? refusal : listing.problem);
         }
@@ -288,6 +297,7 @@ int verify_cache(const CacheLocation& location, bool remove_bad, std::ostream& o
 
 int prune_cache(const CacheLocation& location, const cache::PruneOptions& options,
                 std::ostream& out) {
+    location.require_there();
     compiler::KernelStore store(location.store_options());
     if (store.cache().writable() == nullptr) {
         throw refused("cache", "", "a directory: there is no default one without HOME");
