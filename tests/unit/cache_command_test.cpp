@@ -17,6 +17,7 @@
 #include "command_test_support.hpp"
 #include "compiler/cached_kernel.hpp"
 #include "compiler/kernel_store.hpp"
+#include "specialisation_text.hpp"
 #include "test_support.hpp"
 
 using namespace backlight;
@@ -301,12 +302,13 @@ TEST_CASE("cache explain shows the lines of the specialisation that the nearest 
     Fixture cache;
     const Outcome told = cache.explain({}, "v2");
     CHECK(told.exit_code == exit_failure);
-    CHECK(contains(told.out, "differs in 1 field\n"));
+    CHECK(contains(told.out, "differs in 3 fields: block_q, stages, shared_bytes\n"));
     CHECK(contains(told.out, "wanted constexpr int block_q = 64;"));
     CHECK(contains(told.out, "found  constexpr int block_q = 32;"));
     CHECK_FALSE(contains(told.out, "head_dim = 64;"));
     // The same kernel for another target is nearer than another kernel for this one.
     const Outcome target = cache.explain({}, "v3", "sm_120a");
+    CHECK(contains(target.out, "differs in 2 fields: target, --gpu-architecture\n"));
     CHECK(contains(target.out, "target: wanted 'sm_120a', found 'sm_90a'"));
     CHECK(contains(target.out, "wanted --gpu-architecture=sm_120a"));
     CHECK(contains(cache.run({"explain", "--head-dim", "96"}).errors, "head-dim 96"));
@@ -317,6 +319,7 @@ TEST_CASE("cache explain says that another version of NVRTC counts where none ma
     const std::string pack = cache.pack("old.pack", "v2", "sm_90a", "1.2.3");
     const Outcome told = cache.explain({"--layer", pack}, "v2");
     CHECK(told.exit_code == exit_failure);
+    CHECK(contains(told.out, "differs in 1 field: compiler\n"));
     CHECK(contains(told.out, "found '1.2.3'"));
     CHECK(contains(told.out, "a hit all the same where the policy forbids"));
     {

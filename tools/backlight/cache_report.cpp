@@ -15,6 +15,7 @@
 #include "command.hpp"
 #include "json_file.hpp"
 #include "json_text.hpp"
+#include "specialisation_text.hpp"
 #include "text_table.hpp"
 
 namespace backlight::tool {
@@ -151,27 +152,6 @@ Json to_json(const cache::StoredEntry& entry, const std::string& layer) {
 }
 
 }  // namespace
-
-std::string specialisation_summary(std::string_view specialisation) {
-    std::string summary;
-    while (!specialisation.empty()) {
-        const std::size_t end = std::min(specialisation.find('\n'), specialisation.size());
-        const std::string_view line = specialisation.substr(0, end);
-        specialisation.remove_prefix(std::min(end + 1, specialisation.size()));
-        const std::size_t equals = line.find(" = ");
-        const std::size_t stop = line.find(';');
-        if (equals == std::string_view::npos || stop == std::string_view::npos || stop < equals ||
-            !(line.starts_with("constexpr ") || line.starts_with("using "))) {
-            continue;
-        }
-        const std::string_view declared = line.substr(0, equals);
-        const std::size_t value = equals + 3;
-        summary +=
-            fmt::format("{}{}={}", summary.empty() ? "" : " ",
-                        declared.substr(declared.rfind(' ') + 1), line.substr(value, stop - value));
-    }
-    return summary;
-}
 
 void show_cache(const CacheLocation& location, const std::string& json, std::ostream& out) {
     check_json_path(json);

@@ -1,17 +1,12 @@
 #pragma once
 
-#include <cstdint>
 #include <ostream>
 #include <string>
-#include <string_view>
 
 #include "backlight/cache/disk_cache.hpp"
 #include "cache_location.hpp"
 
 namespace backlight::tool {
-
-/// "Element=bf16 head_dim=128 causal=true …": the constants of a specialisation in one line.
-std::string specialisation_summary(std::string_view specialisation);
 
 /// The layers: where they are, whether they are used, what they hold. `json` is a file, "-" or
 /// empty, here as below.
