@@ -186,6 +186,34 @@ TEST_CASE("cache list shows the entries that the filters leave with what is kept
     CHECK(again.at(0).at("provenance") == brackets);
 }
 
+TEST_CASE("cache list fits 100 columns and keeps everything with long") {
+    Fixture cache;
+    const std::string pack = cache.pack("other.pack", "v2", "sm_120a");
+    const cache::Key key = cache.key_of(Fixture::requests("v3", "sm_90a")[1]);
+    const Outcome narrow = cache.run({"list", "--layer", pack});
+    CAPTURE(narrow.out);
+    for (const std::string_view line : lines_of(narrow.out)) {
+        // A path is told whole, once.
+        if (!line.starts_with("layer ")) {
+            // Bytes, of which there are at least as many as columns.
+            CHECK_MESSAGE(line.size() <= 102, std::string(line));
+        }
+    }
+    CHECK(contains(narrow.out, "\n" + key.digest().substr(0, 8) + "  sm_90a"));
+    CHECK_FALSE(contains(narrow.out, key.digest().substr(0, 9)));
+    CHECK(contains(narrow.out, "2.0 KiB"));
+    CHECK(contains(narrow.out, "now      2\n"));
+    CHECK(contains(narrow.out, "seqlen_q=0 seqlen_…"));
+    CHECK(contains(narrow.out, "\nlayer 1: " + pack + "\nlayer 2: " + cache.path().string()));
+
+    const Outcome whole = cache.run({"list", "--layer", pack, "--long"});
+    CAPTURE(whole.out);
+    CHECK(contains(whole.out, key.digest() + "  " + cache.path().string()));
+    CHECK(contains(whole.out, " shared_bytes_per_multiprocessor="));
+    CHECK(contains(whole.out, " 2000  20"));  // bytes, and a date of this century
+    CHECK_FALSE(contains(whole.out, "…"));
+}
+
 TEST_CASE("cache verify finds bad entries and removes them where it is told to") {
     Fixture cache;
     CHECK(cache.run({"verify"}).exit_code == exit_success);

@@ -84,6 +84,8 @@ void add_list(const Setup& setup, CLI::App& parent) {
     command->add_option("--kernel", arguments->options.kernel,
                         "Only those with this in the name of their entry point or source");
     command->add_option("--target", arguments->options.target, "Only those for this target");
+    command->add_flag("--long", arguments->options.whole,
+                      "Whole digests, paths, constants, bytes and dates, however wide the lines");
     command->add_option("--json", arguments->options.json, "File; - for standard output");
 }
 

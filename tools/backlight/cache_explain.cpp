@@ -17,11 +17,7 @@ namespace {
 
 constexpr const char* compiler_field = "compiler";
 
-std::string shortened(std::string_view value) {
-    constexpr std::size_t longest = 100;
-    return value.size() <= longest ? std::string(value)
-                                   : fmt::format("{}…", value.substr(0, longest));
-}
+constexpr std::size_t longest_value = 100;
 
 bool has_lines(const cache::FieldDifference& difference) {
     return difference.wanted && difference.found &&
@@ -157,13 +153,13 @@ std::string miss_text(const Explanation& miss, const compiler::KernelStore& stor
 
 std::string difference_text(const cache::FieldDifference& difference) {
     const auto one_line = [](const std::optional<std::string>& value) {
-        return value ? fmt::format("'{}'", shortened(*value)) : "no such field";
+        return value ? fmt::format("'{}'", shortened(*value, longest_value)) : "no such field";
     };
     if (has_lines(difference)) {
         std::string text = fmt::format("    {}:\n", difference.name);
         for (const DifferentLine& line : different_lines(difference)) {
             text += fmt::format("      {} {}\n", line.wanted ? "wanted" : "found ",
-                                shortened(line.text));
+                                shortened(line.text, longest_value));
         }
         return text;
     }

@@ -135,6 +135,36 @@ bool matches(const cache::StoredEntry& entry, const ListOptions& options,
            (target.empty() || field_of(entry.key, "target") == target);
 }
 
+TextTable entry_table(bool whole) {
+    return whole ? TextTable({"entry", "layer", "target", "kernel", "constants", "registers",
+                              "spilled", "cubin", "last used"},
+                             5)
+                 : TextTable({"entry", "target", "kernel", "registers", "spilled", "cubin",
+                              "last used", "layer"},
+                             3);
+}
+
+void add_whole(TextTable& table, const cache::StoredEntry& entry, const std::string& layer) {
+    const auto metadata = nlohmann::json::parse(entry.metadata, nullptr, false);
+    table.add(
+        {entry.key.digest(), layer, field_of(entry.key, "target"), field_of(entry.key, "entry"),
+         specialisation_summary(field_of(entry.key, "specialisation")),
+         figure_of(metadata, "registers"), figure_of(metadata, "spill_store_bytes"),
+         std::to_string(entry.payload_bytes), entry.last_used ? time_text(*entry.last_used) : "-"});
+}
+
+/// Within the width of a terminal: the layer by its number, the constants below.
+void add_narrow(TextTable& table, const cache::StoredEntry& entry, std::size_t layer) {
+    constexpr std::size_t digits = 8;
+    constexpr std::size_t longest_name = 30;
+    const auto metadata = nlohmann::json::parse(entry.metadata, nullptr, false);
+    table.add({entry.key.digest().substr(0, digits), field_of(entry.key, "target"),
+               shortened(field_of(entry.key, "entry"), longest_name),
+               figure_of(metadata, "registers"), figure_of(metadata, "spill_store_bytes"),
+               byte_text(entry.payload_bytes), age_text(entry.last_used), std::to_string(layer)});
+    table.add_below(specialisation_summary(field_of(entry.key, "specialisation")));
+}
+
 Json to_json(const cache::StoredEntry& entry, const std::string& layer) {
     Json object = {{"digest", entry.key.digest()},
                    {"layer", layer},
@@ -192,14 +222,12 @@ void show_cache(const CacheLocation& location, const std::string& json, std::ost
 }
 
 void list_cache(const CacheLocation& location, const ListOptions& options, std::ostream& out) {
-    check_json_path(options.json);
     const std::string target =
         options.target.empty() ? "" : device::target_by_name(options.target).name;
     location.require_there();
+    check_json_path(options.json);
     const compiler::KernelStore store(location.store_options());
-    TextTable table({"entry", "layer", "target", "kernel", "constants", "registers", "spilled",
-                     "cubin", "last used"},
-                    5);
+    TextTable table = entry_table(options.whole);
     Json document = Json::array();
     std::size_t entries = 0;
     std::uint64_t bytes = 0;
@@ -211,16 +239,17 @@ void list_cache(const CacheLocation& location, const ListOptions& options, std::
             if (!matches(entry, options, target)) {
                 continue;
             }
-            const auto metadata = nlohmann::json::parse(entry.metadata, nullptr, false);
-            constexpr std::size_t digits = 12;
-            table.add({entry.key.digest().substr(0, digits), layer, field_of(entry.key, "target"),
-                       field_of(entry.key, "entry"),
-                       specialisation_summary(field_of(entry.key, "specialisation")),
-                       figure_of(metadata, "registers"), figure_of(metadata, "spill_store_bytes"),
-                       byte_text(entry.payload_bytes), age_text(entry.last_used)});
+            if (options.whole) {
+                add_whole(table, entry, layer);
+            } else {
+                add_narrow(table, entry, i + 1);
+            }
             document.push_back(to_json(entry, layer));
             ++entries;
             bytes += entry.bytes;
+        }
+        if (!options.whole) {
+            notes += fmt::format("layer {}: {}\n", i + 1, layer);
         }
         if (!listing.problem.empty()) {
             notes += fmt::format("{}: {}\n", layer, listing.problem);

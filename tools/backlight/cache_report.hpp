@@ -17,9 +17,12 @@ struct ListOptions {
     std::string kernel;
     std::string target;
     std::string json;
+    /// Whole digests, paths, constants, bytes and dates, however wide that is.
+    bool whole = false;
 };
 
-/// The entries of all layers.
+/// The entries of all layers, in lines that a terminal is wide enough for unless they are to be
+/// `whole`.
 void list_cache(const CacheLocation& location, const ListOptions& options, std::ostream& out);
 
 /// Reads and checks every entry of every layer; with `remove_bad`, bad ones of the writable layer
