@@ -118,14 +118,22 @@ class PostedWork {
     __device__ __forceinline__ Work next(int lane) {
         const int slot = ring_.slot();
         mbarrier_wait(shared_.work_full(slot), ring_.parity());
-        const auto tile = load_shared<uint4>(shared_.work(slot));
-        const auto conversion = load_shared<uint4>(shared_.work(slot) + 16);
+        uint4 tile{};
+        uint4 conversion{};
+        // One lane for all: who reads is who tells that it has been read.
+        if (lane == 0) {
+            tile = load_shared<uint4>(shared_.work(slot));
+            conversion = load_shared<uint4>(shared_.work(slot) + 16);
+        }
+        // None may still wait for a phase that can now pass.
         __syncwarp();
         if (lane == 0) {
             mbarrier_arrive(shared_.work_empty(slot));
         }
         ring_.advance();
-        const auto number = [](uint32_t word) { return static_cast<int>(word); };
+        const auto number = [](uint32_t word) {
+            return static_cast<int>(__shfl_sync(0xffffffffu, word, 0));
+        };
         Work work;
         work.tile = {number(tile.y), number(tile.z), number(tile.x), number(tile.w)};
         work.conversion = {number(conversion.x), number(conversion.y), number(conversion.z)};

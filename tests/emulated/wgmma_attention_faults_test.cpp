@@ -142,6 +142,13 @@ TEST_CASE("wgmma: a buffer that is filled before its readers are done is found")
          narrow(),
          too_soon,
          10},
+        {"work, released before all lanes have seen it posted",
+         {edit("        __syncwarp();\n        if (lane == 0) {\n            "
+               "mbarrier_arrive(shared_.work_empty",
+               "        if (lane == 0) {\n            mbarrier_arrive(shared_.work_empty")},
+         narrow(),
+         {deadlock, missed_phase, wrong_parity, divergent_collective},
+         10},
         {"Q, released before dK is complete",
          {dropped("wgmma_wait<1>();")},
          narrow(),
