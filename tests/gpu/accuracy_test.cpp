@@ -57,6 +57,19 @@ TEST_CASE("queries and keys of different numbers match fp64") {
     }
 }
 
+TEST_CASE("more heads than the dQ accumulator of wgmma has places for match fp32 on every run") {
+    tool::Gpu gpu;
+    tool::SupportKernels kernels(gpu);
+    for (const std::int64_t head_dim : {64, 128}) {
+        for (const bool causal : {false, true}) {
+            tool::CheckedProblem problem = square_problem(4, 64, 256, head_dim, causal);
+            problem.reference = tool::Reference::device_fp32;
+            problem.repeats = 10;
+            check_presets(kernels, problem);
+        }
+    }
+}
+
 TEST_CASE("softmax scales other than the default, negative and zero match fp64") {
     tool::Gpu gpu;
     tool::SupportKernels kernels(gpu);
