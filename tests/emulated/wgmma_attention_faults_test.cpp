@@ -1,5 +1,8 @@
 // Faults planted in the attention kernel of wgmma. What only the device's compiler minds
 // (wgmma_settle) has no fault here, nor has the order of global memory, which is not modelled.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +15,7 @@ namespace backlight::test {
 namespace {
 
 using enum FaultKind;
+using emulation::GridOrder;
 
 /// The file of the kernel's that holds the text.
 std::string file_of(std::string_view text) {
@@ -43,8 +47,8 @@ ProblemRun narrow() {
 ProblemRun wide() {
     return run_of(256, 128, 128);
 }
-/// Two key tiles, the second of which adds to the dQ of the first.
-/// Heads one by one, so that the tickets of both are close.
+/// Two key tiles, which add to the same dQ. Heads one by one, so that the tickets of both are
+/// close.
 ProblemRun two_tiles(std::int64_t head_dim = 64, bool causal = false) {
     ProblemRun run = run_of(256, 256, head_dim, causal);
     run.config.heads_per_group = 1;
@@ -494,6 +498,12 @@ TEST_CASE("wgmma: dK and dV that leave too early are found") {
          wide(),
          over_its_readers,
          20},
+        {"dK over the one of two dS that the query warpgroup still reads",
+         {edit("for (int i = 0; i < d_s_buffers; ++i) {\n            mbarrier_wait",
+               "for (int i = 0; i < 1; ++i) {\n            mbarrier_wait")},
+         wide(),
+         over_its_readers,
+         20},
         {"dS over dK that leaves",
          {dropped("        wait_for_stores();\n")},
          two_tiles(128),
@@ -587,6 +597,11 @@ TEST_CASE("wgmma: a wrong mask, scale or place gives wrong numbers or none") {
          {edit("* block_q < block_kv) {", "* block_q < block_q) {")},
          two_tiles(64, true),
          {}},
+        {"no mask in the step before the diagonal",
+         {edit("tile.first_query_tile() + block_kv / block_q;",
+               "tile.first_query_tile() + block_kv / block_q - 1;")},
+         run_of(384, 384, 64, true),
+         {}},
         {"the first query tile too late",
          {edit("kv_start / block_q : 0", "kv_start / block_q + 1 : 0")},
          two_tiles(64, true),
@@ -644,6 +659,15 @@ TEST_CASE("wgmma: heads that share a place of the accumulator match fp64 under a
     CHECK_MESSAGE(outcome.passed(), to_string(outcome));
 }
 
+TEST_CASE("wgmma: blocks that run side by side share places of the accumulator") {
+    for (const GridOrder order : {GridOrder::descending, GridOrder::random}) {
+        EmulatedSession session({.seed = 1, .grid_order = order, .host_threads = 4},
+                                with_three_places());
+        const Outcome outcome = run_seeds(session, eight_heads(), 4);
+        CHECK_MESSAGE(outcome.passed(), to_string(outcome));
+    }
+}
+
 TEST_CASE("wgmma: a place of the accumulator that is taken too early or unclean is found") {
     struct Fault {
         const char* name;
@@ -658,6 +682,26 @@ TEST_CASE("wgmma: a place of the accumulator that is taken too early or unclean 
               ";"),
          {}},
         {"added before the zeros", edit("adds && head_before >= 0", "false"), {}},
+        {"added before the zeros of the head before",
+         edit("tile.batch_head - places_of(arguments)",
+              "tile.batch_head - places_of(arguments) - 1"),
+         {}},
+        {"zeros told of before they are complete",
+         edit("bulk_wait<0>();\n            count_global(arguments_.counters.converted",
+              "bulk_wait_read<0>();\n            count_global(arguments_.counters.converted"),
+         {}},
+        {"a sum told of before it is complete",
+         edit("bulk_wait<0>();\n        count_global(added_)",
+              "bulk_wait_read<0>();\n        count_global(added_)"),
+         {}},
+        {"no zeros in the third place before the first head",
+         {"attention_backward_delta.cu", "batch_head >= arguments.accumulator_heads",
+          "batch_head >= 2"},
+         {}},
+        {"zeros not made for the last head",
+         edit("conversion.batch_head + places_of(arguments_) < arguments_.batch_heads",
+              "conversion.batch_head + places_of(arguments_) + 1 < arguments_.batch_heads"),
+         {deadlock}},
         {"no zeros", dropped("zero(half);"), {}},
         {"zeros of half a place",
          edit("shared_.zeros(), zeros_bytes);", "shared_.zeros(), zeros_bytes / 2);"),
@@ -677,6 +721,27 @@ TEST_CASE("wgmma: a place of the accumulator that is taken too early or unclean 
         const AcceptOutcome found = found_by(fault.reports);
         const Outcome outcome = run_seeds(session, eight_heads(), 20, found);
         CHECK_MESSAGE(found(outcome), fault.name << ": " << to_string(outcome));
+    }
+}
+
+TEST_CASE("wgmma: a counter that keeps what the run before has counted is found") {
+    tool::CheckedProblem twice = eight_heads().problem;
+    twice.repeats = 2;
+    const auto outcome_with = [&](std::vector<SourceEdit> edits) {
+        EmulatedSession session(one_thread(), with_three_places(std::move(edits)));
+        tool::ProblemCheck check(session.kernels(), twice);
+        return outcome_of([&] {
+            return fmt::format("{}",
+                               fmt::join(check.check({}, eight_heads().config).failures, "; "));
+        });
+    };
+    const Outcome unchanged = outcome_with({});
+    CHECK_MESSAGE(unchanged.passed(), to_string(unchanged));
+    for (const std::string reset :
+         {"*arguments.counters.tickets = 0;", "arguments.counters.added[batch_head] = 0;",
+          "arguments.counters.converted[batch_head] = 0;"}) {
+        const Outcome kept = outcome_with({{"attention_backward_delta.cu", reset, ";"}});
+        CHECK_MESSAGE(!kept.passed(), reset);
     }
 }
 

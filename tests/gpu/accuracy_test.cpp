@@ -70,7 +70,8 @@ TEST_CASE("wgmma: many heads that share the places of the accumulator match fp32
             for (const int heads_per_group : {1, 4}) {
                 TileConfig config = kernel_preset("wgmma");
                 config.heads_per_group = heads_per_group;
-                const tool::CheckedProblem problem = square_problem(25, 41, 256, head_dim, causal);
+                tool::CheckedProblem problem = square_problem(25, 41, 256, head_dim, causal);
+                problem.reference = tool::Reference::device_fp32;
                 // Each place serves several heads, and the last group is not full.
                 REQUIRE(attention::WorkspaceLayout(problem.problem, config).accumulator_heads <
                         25 * 41 / 2);

@@ -9,11 +9,13 @@
 #include <numeric>
 #include <vector>
 
+#include "attention/workspace.hpp"
 #include "runtime_implementation.hpp"
 #include "session/device_buffer.hpp"
 #include "session/device_choice.hpp"
 #include "session/gpu.hpp"
 #include "test_support.hpp"
+#include "tuning/search_space.hpp"
 #include "verify.hpp"
 #include "verify_problems.hpp"
 #include "verify_table.hpp"
@@ -179,4 +181,24 @@ TEST_CASE("a GPU gets large problems too") {
         large = large || group.name == "large";
     }
     CHECK(large);
+}
+
+TEST_CASE("a GPU gets heads that share a place of the accumulator of wgmma") {
+    for (const std::int64_t head_dim : {64, 128}) {
+        for (const bool causal : {false, true}) {
+            bool shared = false;
+            for (const ProblemGroup& group :
+                 problem_groups({.head_dim = head_dim, .causal = causal})) {
+                for (const CheckedProblem& checked : group.problems) {
+                    const AttentionProblem& problem = checked.problem;
+                    const TileConfig config = kernel_preset("wgmma");
+                    if (tuning::is_legal(config, problem, device::target_by_name("sm_90a"))) {
+                        const attention::WorkspaceLayout layout(problem, config);
+                        shared = shared || layout.accumulator_heads < layout.batch_heads;
+                    }
+                }
+            }
+            CHECK(shared);
+        }
+    }
 }

@@ -228,7 +228,24 @@ TEST_CASE("what wgmma cannot count in 32 bits is refused, and the heuristic take
     CHECK_NOTHROW(validate(kernel_preset("wgmma"), wide, hopper()));
     TileConfig many_heads = kernel_preset("wgmma");
     many_heads.heads_per_group = 1024;
-    refused_length(many_heads, wide, {"1 · 1 · 4194304", "tickets", "2147483647"});
+    refused_length(many_heads, wide, {"1 · 1 · 4194304", "tickets", "2147483515"});
+}
+
+TEST_CASE("wgmma counts the tickets too by which its blocks learn that there are no more") {
+    AttentionProblem problem = good_problem;
+    problem.batch = problem.heads = 1;
+    problem.causal = false;
+    problem.seqlen_q = 64;
+    TileConfig config = kernel_preset("wgmma");
+    // Three rounds of as many tickets: the key tiles of one group, and two until it is converted.
+    config.heads_per_group = 1023;
+    constexpr std::int64_t kv_tiles = 699734;
+    problem.seqlen_kv = 128 * kv_tiles;
+    REQUIRE(attention::wgmma_tickets(problem, config) == 2147483646);
+    check_refused(ErrorCode::unsupported, {"2147483646 tickets", "at most 2147483515"},
+                  [&] { validate(config, problem, hopper()); });
+    problem.seqlen_kv -= 128;
+    CHECK_NOTHROW(validate(config, problem, hopper()));
 }
 
 TEST_CASE("wgmma's fields are refused for mma") {

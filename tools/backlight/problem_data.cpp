@@ -308,12 +308,16 @@ void* ProblemData::workspace(std::size_t bytes) {
     return workspace_.data();
 }
 
-void ProblemData::poison() {
+void ProblemData::poison_outputs() {
     for (const Storage& storage : storages_) {
         if (storage.output) {
             storage.buffer.poison();
         }
     }
+}
+
+void ProblemData::poison() {
+    poison_outputs();
     if (workspace_.bytes() > 0) {
         workspace_.poison();
     }

@@ -110,6 +110,8 @@ class ProblemData {
     void* workspace(std::size_t bytes);
     /// NaN in the outputs and the workspace, wherever a kernel fails to write.
     void poison();
+    /// In the outputs alone: the workspace stays as the run before has left it.
+    void poison_outputs();
     /// Runs the plan on the session's stream, with a workspace of the plan's size.
     void run(const BackwardPlan& plan);
 

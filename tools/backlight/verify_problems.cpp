@@ -77,6 +77,12 @@ ProblemGroup extents_group(const ProblemAxes& axes) {
     different.problem.seqlen_q = axes.causal ? 256 : 192;
     different.problem.seqlen_kv = 256;
     group.problems.push_back(different);
+    if (!axes.emulated) {
+        // More heads than wgmma's accumulator of dQ has places for.
+        CheckedProblem many = checked(axes, 4, 64, 256);
+        many.reference = Reference::device_fp32;
+        group.problems.push_back(many);
+    }
     return group;
 }
 

@@ -11,13 +11,18 @@ namespace backlight::attention {
 
 ChainPlan::ChainPlan(const AttentionProblem& problem, const TileConfig& config,
                      KernelLoader& loader, std::shared_ptr<Counters> counters)
+    : ChainPlan(problem, config,
+                backward_chain(problem, config, loader.device().properties().target), loader,
+                std::move(counters)) {}
+
+ChainPlan::ChainPlan(const AttentionProblem& problem, const TileConfig& config,
+                     const std::vector<KernelPlan>& chain, KernelLoader& loader,
+                     std::shared_ptr<Counters> counters)
     : problem_(problem),
       config_(config),
       layout_(problem, config),
       device_(loader.shared_device()),
       counters_(std::move(counters)) {
-    const std::vector<KernelPlan> chain =
-        backward_chain(problem_, config_, device_->properties().target);
     const std::vector<KernelLoader::Loaded> loaded = loader.load(chain);
     for (std::size_t i = 0; i < chain.size(); ++i) {
         kernels_.push_back({loaded[i].kernel, chain[i].shape});

@@ -42,6 +42,11 @@ class ChainPlan final : public BackwardPlan {
         device::LaunchShape shape;
     };
 
+    /// Of a problem and configuration that are valid: only then is there a chain, and a layout.
+    ChainPlan(const AttentionProblem& problem, const TileConfig& config,
+              const std::vector<KernelPlan>& chain, KernelLoader& loader,
+              std::shared_ptr<Counters> counters);
+
     /// The map of a tensor whose rows are copied `rows` at a time: from the cache, or encoded.
     void tensor_map(const char* operand, const ConstTensorView& view, std::int64_t seqlen, int rows,
                     kernel::TensorMap& map) const;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "attention/kernels.hpp"
+#include "attention/wgmma_rounds.hpp"
 #include "attention/workspace.hpp"
 #include "backlight/error.hpp"
 
@@ -142,13 +143,15 @@ void validate_wgmma(const TileConfig& config, const device::Target& target,
 /// The kernel counts tickets, and pairs of query and key tiles, in 32 bits.
 void validate_wgmma_counts(const TileConfig& config, const AttentionProblem& problem) {
     constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+    // By one ticket beyond the last each block learns that there are no more.
+    constexpr std::int64_t most_tickets = most - WgmmaRounds::most_resident_blocks;
     const std::int64_t tickets = wgmma_tickets(problem, config);
-    if (tickets > most) {
+    if (tickets > most_tickets) {
         throw Error(ErrorCode::unsupported,
                     fmt::format("batch · heads · seqlen_kv / block_kv is {} · {} · {}: wgmma takes "
                                 "{} tickets for it, of which it counts at most {}",
                                 problem.batch, problem.heads, problem.seqlen_kv / config.block_kv,
-                                tickets, most));
+                                tickets, most_tickets));
     }
     const std::int64_t query_tiles = problem.seqlen_q / config.block_q;
     const std::int64_t kv_tiles = problem.seqlen_kv / config.block_kv;
