@@ -219,13 +219,14 @@ std::string DeviceTrials::check(const TileConfig& config) {
     if (slices_.empty()) {
         make_references();
     }
+    const BackwardPlan& chain = plan(config);  // which may enlarge the workspace
     // NaN, wherever a kernel fails to write.
     constexpr std::uint8_t every_bit = 0xff;
     for (const ScratchMemory& gradient : gradients_) {
         device().fill(gradient.as(), every_bit, gradient.bytes(), stream_);
     }
     device().fill(workspace_.as(), every_bit, workspace_.bytes(), stream_);
-    run(plan(config));
+    run(chain);
     device().synchronise(stream_);
     for (const Slice& slice : slices_) {
         for (std::size_t i = 0; i < gradients_.size(); ++i) {
