@@ -27,21 +27,25 @@
 //
 // At head_dim 64, Pᵀ(i) is rounded beside dPᵀ(i), and dK(i) begins behind the store of dSᵀ(i).
 //
-// The two key warpgroups run apart by about half a step, so that one's arithmetic lies beside the
-// other's products, and nothing in the loop makes the whole block wait. Stages go by mbarriers:
+// Nothing in the loop makes the whole block wait, nor the two key warpgroups for each other, so
+// that one's arithmetic can lie beside the other's products. Stages go by mbarriers:
 //
-//     work_full            loader → all      what a ticket stands for
-//     k_full, v_full       loader → all      K and V of the tile
-//     k_empty, v_empty     all → loader      K has been read; dV, stored over V, has left
-//     q_full, d_o_full     loader → key      a query tile with its LSE, a dO tile with its delta
-//     q_empty, d_o_empty   key → loader
-//     d_s_full             key → query       dSᵀ of both key warpgroups is in shared memory
-//     d_s_empty            query → key
+//     work_full            loader → key, query, converter    what a ticket stands for
+//     work_empty           key, query, converter → loader
+//     k_full               loader → key, query               K of the tile
+//     k_empty              key, query → loader               K has been read
+//     v_full               loader → key                      V of the tile
+//     v_empty              key → loader                      dV, stored over V, has left
+//     q_full, d_o_full     loader → key                      a query tile with its LSE, dO with
+//     delta q_empty, d_o_empty   key → loader d_s_full             key → query dSᵀ of both key
+//     warpgroups is stored d_s_empty            query → key conversion_full      bulk copies →
+//     converter           half a part of dQ (see Converter)
 //
-// Blocks take their tiles by tickets, in the order in which they begin, so that one that waits for
-// another (see DqSum and Converter) waits for one that runs. They visit queries from the last to
-// the first: the tiles on the diagonal then come last, and the second key warpgroup leaves out the
-// one that sees none of its keys.
+// A ticket is a number drawn from a global counter; it stands for a tile of keys, and a share of a
+// head's dQ to be converted (work.cuh). Blocks wait for each other (see DqSum and Converter), but
+// only for lower tickets, whose blocks are running. They visit queries from the last to the first:
+// the tiles on the diagonal then come last, and the second key warpgroup leaves out the one that
+// sees none of its keys.
 //
 // dQ and dK lack the factor softmax_scale until they are stored.
 #include "arguments/attention_backward.h"

@@ -24,12 +24,14 @@ struct Strides {
 
 /// How far the wgmma kernel has come; the delta kernel sets all to 0.
 struct WgmmaCounters {
-    unsigned* tickets;    // 1: those taken
-    unsigned* added;      // (batch, heads): key tiles whose part of dQ the accumulator holds
-    unsigned* converted;  // (batch, heads): shares of dQ that are converted, their place zeroed
+    unsigned* tickets;  // 1: those taken
+    unsigned* added;    // (batch, heads): key tiles whose part of dQ the accumulator holds
+    // (batch, heads): shares of dQ that are converted, their place zeroed for another head's; none
+    // is counted where no other head comes to the place.
+    unsigned* converted;
 };
 
-/// attention_backward_delta: row statistics and zeros in the dQ accumulator.
+/// attention_backward_delta: row statistics, and zeros in the dQ accumulator and the counters.
 struct DeltaArguments {
     const void* o;
     const void* d_o;

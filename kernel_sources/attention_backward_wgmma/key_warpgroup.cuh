@@ -55,7 +55,7 @@ class KeyWarpgroup {
         begin_scores();
         TileStatistics lse;
         lse.load(shared_.lse(query_ring_.slot), lane());
-        // The place of the dK before is needed again.
+        // The tile before has left: this one's dSᵀ, or its dK, goes over its dK.
         wait_for_stores();
         wgmma_wait<0>();
         int query_tile = query_tiles_of(arguments_) - 1;
@@ -212,8 +212,8 @@ class KeyWarpgroup {
         }
     }
 
-    /// The last that sees any of this warpgroup's keys: the second one's lie behind the queries of
-    /// the first tile that the block visits.
+    /// The lowest that sees any of this warpgroup's keys. Those of the second one all lie behind
+    /// the queries of first_query_tile(), which the block visits last.
     __device__ __forceinline__ int last_query_tile(const Tile& tile) const {
         return tile.first_query_tile() + (causal && warpgroup_ == 1 ? 1 : 0);
     }

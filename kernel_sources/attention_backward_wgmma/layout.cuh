@@ -27,7 +27,7 @@ constexpr int conversion_threads = 96;  // the loader warpgroup's other warps
 constexpr int key_warps = key_warpgroups * warps_per_warpgroup;
 
 static_assert(key_warpgroups == 2, "the register budget is that of two key warpgroups");
-static_assert(block_q == 64, "a query tile is one wgmma wide");
+static_assert(block_q == 64, "a query tile is the rows of one wgmma of dQ");
 static_assert(head_dim == 64 || head_dim == 128, "whole panels of 64 columns");
 
 // Operands that never change may stay in registers where dK and dV leave room: wgmma then reads
@@ -134,7 +134,7 @@ struct SharedMemory {
     __device__ __forceinline__ uint32_t d_k() const {
         return d_k_has_place ? base + d_k_offset : d_s(0);
     }
-    /// A part of dQ on its way from the accumulator to dQ's own type.
+    /// Half a part of dQ on its way from the accumulator to its own type, and a part in that type.
     __device__ __forceinline__ uint32_t unconverted(int buffer) const {
         return base + unconverted_offset + buffer * conversion_buffer_bytes;
     }
@@ -215,7 +215,7 @@ struct RingPosition {
     }
 };
 
-/// The same in one register, for who has few.
+/// The same in one register, for roles that are short of them.
 template <int slots>
 class CompactRingPosition {
   public:

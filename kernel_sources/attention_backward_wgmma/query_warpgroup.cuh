@@ -58,7 +58,7 @@ class DqSum {
 };
 
 /// dQ of the block's keys, part by part: a part is 64 queries by 64 columns, in the order in which
-/// the threads hold it (see convert_d_q).
+/// the threads hold it (see Converter).
 class QueryWarpgroup {
   public:
     __device__ __forceinline__ QueryWarpgroup(const WgmmaArguments& arguments, SharedMemory shared,
