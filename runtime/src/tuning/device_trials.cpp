@@ -51,7 +51,7 @@ DeviceTrials::DeviceTrials(attention::KernelLoader& loader, const AttentionProbl
     lse_ = floats(rows_q);
     gradients_ = {tensor(rows_q), tensor(rows_kv), tensor(rows_kv)};
     std::size_t workspace_bytes = 0;
-    for (const KernelFamily family : {KernelFamily::mma, KernelFamily::wgmma}) {
+    for (const KernelFamily family : kernel_families()) {
         workspace_bytes =
             std::max(workspace_bytes, attention::WorkspaceLayout(problem, family).bytes);
     }
