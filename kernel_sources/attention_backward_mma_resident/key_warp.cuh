@@ -13,6 +13,7 @@
 #include "primitives/mbarrier.cuh"
 #include "primitives/proxy_fence.cuh"
 #include "primitives/reduction.cuh"
+#include "primitives/scheduling.cuh"
 #include "primitives/shared_memory.cuh"
 #include "primitives/stmatrix.cuh"
 #include "primitives/tma.cuh"
@@ -103,8 +104,9 @@ class KeyWarp {
 
         ScoreOperands d_s;
         differentiate(scores, d_p, d_s);
+        end_reads();
         store_d_s(d_s, d_s_tile);
-        give_up_tile();
+        arrive();
         // One warp asks for the next tile as soon as it may; the others look later whether dS is
         // whole.
         if (warp_ == 0) {
@@ -119,22 +121,28 @@ class KeyWarp {
         }
 
         DqAccumulator d_q = {};
-        multiply_d_s_by_k(d_q, columns_first(d_s_tile, 0, d_q_row(), lane_),
-                          rows_first(KvTile{shared_.k()}, 0, d_q_column(), lane_));
+        const int lane =
+            d_q_addresses_held ? lane_ : static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
+        multiply_d_s_by_k(d_q, columns_first(d_s_tile, 0, d_q_row(), lane),
+                          rows_first(KvTile{shared_.k()}, 0, d_q_column(), lane));
         add_d_q(d_q);
         ++tile_;
     }
 
-    /// Says that this warp's dS of the tile is in shared memory, and that it has read for the last
-    /// time what the next loads go over: dO and delta of this tile, Q and LSE of the one before,
-    /// and V.
+    /// Between the last reads of what the next loads go over (dO, LSE and delta of this tile, Q of
+    /// the one before, and V) and the arrival behind which they are asked for.
     ///
-    /// A load is asked for behind all warps' arrivals, but that alone does not keep it behind their
-    /// reads: a fragment may still be on its way to its registers when a barrier lets the warp
-    /// pass, and TMA writes by a way of its own. The fence does: it lies between the reads, all of
-    /// them, and the arrival.
-    __device__ __forceinline__ void give_up_tile() const {
+    /// The arrival alone does not keep a load behind the reads. ptxas puts products of dV after it,
+    /// whose fragments of dO may then still be on their way, and TMA goes another way to shared
+    /// memory than they do. Nor would a block-wide barrier: it waits for threads, not for
+    /// fragments. The fence is what orders the two; ahead of the store of dS, which needs none
+    /// because threads read it, it has the least to wait for.
+    __device__ __forceinline__ void end_reads() const {
         fence_shared_before_async_proxy();
+    }
+
+    /// Says that the warp's dS is in shared memory, and that its reads have ended.
+    __device__ __forceinline__ void arrive() const {
         __syncwarp();
         if (lane_ == 0) {
             mbarrier_arrive(shared_.exchanged());
@@ -160,7 +168,7 @@ class KeyWarp {
             key_tile_.kv_start + first_key() + lane_ / 4 - query_start - lane_ % 4 * 2;
 #pragma unroll
         for (int slice = 0; slice < query_slices; ++slice) {
-            const float4 negated_lse = statistics(shared_.lse(tile_), slice);
+            const float4 negated_lse = statistics(shared_.lse(), slice);
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int fragment = 2 * slice + half;

@@ -52,6 +52,9 @@ constexpr int d_q_column_fragments = d_q_columns / mma_n;
 // two of them and 168 for three.
 constexpr int most_blocks_by_registers = head_dim == 64 && block_q == 32 ? 3 : 2;
 
+// Where three share them, a few addresses too many would be held across the loop.
+constexpr bool d_q_addresses_held = most_blocks_by_registers < 3;
+
 // --- Shared memory ------------------------------------------------------------------------------
 
 using KvTile = SwizzledTile<block_kv, head_dim>;
@@ -61,8 +64,8 @@ using ScoreTile = SwizzledTile<block_kv, block_q>;
 
 static_assert(walkable_span<KvTile, d_q_columns>, "a warp's columns of dQ fill or divide panels");
 
-// dO of the next tile takes the place of this one's, whose last use lies ahead of this tile's dK
-// and dQ; Q is used for dK, and so the next one needs a place of its own.
+// dO, LSE and delta of the next tile take the places of this one's, whose last uses lie ahead of
+// this tile's dK and dQ; Q is used for dK, and so the next one needs a place of its own.
 constexpr int q_stages = 2;
 constexpr int d_s_buffers = 2;
 constexpr int statistics_bytes = block_q * 4;
@@ -73,7 +76,7 @@ constexpr int d_o_offset = q_first_offset + QueryTile::bytes;
 constexpr int q_second_offset = d_o_offset + QueryTile::bytes;
 constexpr int d_s_offset = q_second_offset + QueryTile::bytes;
 constexpr int lse_offset = d_s_offset + d_s_buffers * ScoreTile::bytes;
-constexpr int delta_offset = lse_offset + q_stages * statistics_bytes;
+constexpr int delta_offset = lse_offset + statistics_bytes;
 constexpr int barrier_offset = delta_offset + statistics_bytes;
 constexpr int barriers = 1 + q_stages + 1 + 1;
 constexpr int shared_bytes = barrier_offset + 8 * barriers;
@@ -104,9 +107,7 @@ struct SharedMemory {
     __device__ __forceinline__ uint32_t d_s(int tile) const {
         return base + d_s_offset + tile % d_s_buffers * ScoreTile::bytes;
     }
-    __device__ __forceinline__ uint32_t lse(int tile) const {
-        return base + lse_offset + tile % q_stages * statistics_bytes;
-    }
+    __device__ __forceinline__ uint32_t lse() const { return base + lse_offset; }
     __device__ __forceinline__ uint32_t delta() const { return base + delta_offset; }
 
     // Barriers, and the parity of the phase that a tile completes.

@@ -63,7 +63,7 @@ class Loader {
     }
 
     __device__ __forceinline__ void load_lse(int tile, int query_start) const {
-        bulk_load(shared_.lse(tile), arguments_.negated_lse_log2 + first_row() + query_start,
+        bulk_load(shared_.lse(), arguments_.negated_lse_log2 + first_row() + query_start,
                   statistics_bytes, shared_.q_full(tile));
     }
     __device__ __forceinline__ void load_delta(int query_start) const {

@@ -119,7 +119,7 @@ std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim)
         // V passes through what is written later: it has no place of its own.
         const std::size_t tiles = (block_kv + (stages + 1) * block_q) * depth * element_bytes;
         const std::size_t d_s = 2 * block_q * block_kv * element_bytes;
-        const std::size_t statistics = (stages + 1) * block_q * sizeof(float);  // LSE, delta
+        const std::size_t statistics = 2 * block_q * sizeof(float);  // LSE, delta
         // One for K and V, one a tile of Q and dO, one for the exchange of dS.
         const std::size_t barriers = 1 + (stages + 1) + 1;
         return tiles + d_s + statistics + barriers * barrier_bytes;
