@@ -1,6 +1,6 @@
 // Before the main backward kernel: delta = rowsum(dO ∘ O) and LSE · log2(e) of every query row, and
-// zeros in the fp32 accumulator of dQ; for the wgmma kernel, which needs no zeroed accumulator, in
-// the counters by which its blocks tell each other so.
+// zeros in the fp32 accumulator of dQ; for the wgmma kernel, whose accumulator may hold fewer heads
+// than there are, also in the counters by which its blocks tell each other how far they have come.
 //
 // The kernel only moves bytes: it reads O and dO once and writes the accumulator, 16 bytes a thread
 // at a time, with the loads of all its rows in flight before the first is used.
@@ -49,8 +49,8 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
     const int64_t batch_head = blockIdx.x / row_blocks;
     if constexpr (specialisation::counts_progress) {
         if (threadIdx.x == 0 && blockIdx.x % row_blocks == 0) {
-            arguments.counters.tiles_stored[batch_head] = 0;
-            arguments.counters.blocks_done[batch_head] = 0;
+            arguments.counters.added[batch_head] = 0;
+            arguments.counters.converted[batch_head] = 0;
             if (blockIdx.x == 0) {
                 *arguments.counters.tickets = 0;
             }
@@ -114,8 +114,8 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
                 arguments.row_statistics[flat_row] = RowStatistics{lse_log2, delta};
             }
         }
-        if constexpr (specialisation::counts_progress) {
-            continue;  // the wgmma kernel needs no zeros
+        if (batch_head >= arguments.accumulator_heads) {
+            continue;
         }
         // Two 16-byte stores a lane, each of them contiguous across the row's lanes.
         float4* accumulator =

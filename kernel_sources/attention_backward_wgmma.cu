@@ -8,7 +8,9 @@
 //     P   = exp(scale · S − LSE)
 //     dS  = P ∘ (dP − delta)                   dSᵀ alone goes to shared memory
 //     dV += Pᵀ dO        dK += dSᵀ Q
-//     dQ  = dS K                               summed over key tiles in an fp32 accumulator
+//     dQ  = dS K                               summed over key tiles in an fp32 accumulator that
+//                                              stays in the L2 cache (accumulator_place in
+//                                              work.cuh)
 //
 // Roles, a warpgroup (128 threads) each:
 //
@@ -23,20 +25,23 @@
 //     tensor cores   | dPᵀ(i) | dV(i) |            | dK(i) | Sᵀ(i+1) |
 //     other units                      dS(i) … dSᵀ(i) to shared memory  exp → Pᵀ(i+1)
 //
+// At head_dim 64, Pᵀ(i) is rounded beside dPᵀ(i), and dK(i) begins behind the store of dSᵀ(i).
+//
 // The two key warpgroups run apart by about half a step, so that one's arithmetic lies beside the
 // other's products, and nothing in the loop makes the whole block wait. Stages go by mbarriers:
 //
 //     work_full            loader → all      what a ticket stands for
 //     k_full, v_full       loader → all      K and V of the tile
-//     k_empty, v_empty     all → loader      K has been read; dK and dV, stored over V, have left
+//     k_empty, v_empty     all → loader      K has been read; dV, stored over V, has left
 //     q_full, d_o_full     loader → key      a query tile with its LSE, a dO tile with its delta
 //     q_empty, d_o_empty   key → loader
 //     d_s_full             key → query       dSᵀ of both key warpgroups is in shared memory
 //     d_s_empty            query → key
 //
-// Blocks take their tile by a ticket, in the order in which they begin, so that one that waits for
-// another (see DqSum) waits for one that runs. They visit queries from the last to the first: with
-// the causal mask, too, all blocks of a head then begin with the same query tile.
+// Blocks take their tiles by tickets, in the order in which they begin, so that one that waits for
+// another (see DqSum and Converter) waits for one that runs. They visit queries from the last to
+// the first: the tiles on the diagonal then come last, and the second key warpgroup leaves out the
+// one that sees none of its keys.
 //
 // dQ and dK lack the factor softmax_scale until they are stored.
 #include "arguments/attention_backward.h"
@@ -81,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
             mbarrier_initialise(shared.work_full(slot), 1);
             mbarrier_initialise(shared.work_empty(slot), threads / warp_size - 1);
         }
-        for (int buffer = 0; buffer < 2; ++buffer) {
+        for (int buffer = 0; buffer < conversion_buffers; ++buffer) {
             mbarrier_initialise(shared.conversion_full(buffer), 1);
         }
         mbarrier_initialisation_fence();

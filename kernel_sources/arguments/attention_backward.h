@@ -24,12 +24,12 @@ struct Strides {
 
 /// How far the wgmma kernel has come; the delta kernel sets all to 0.
 struct WgmmaCounters {
-    unsigned* tickets;       // 1: thread blocks that have begun
-    unsigned* tiles_stored;  // (batch, heads): query tiles of which the accumulator holds something
-    unsigned* blocks_done;   // (batch, heads): thread blocks whose part of dQ is complete
+    unsigned* tickets;    // 1: those taken
+    unsigned* added;      // (batch, heads): key tiles whose part of dQ the accumulator holds
+    unsigned* converted;  // (batch, heads): shares of dQ that are converted, their place zeroed
 };
 
-/// attention_backward_delta: row statistics and a zeroed dQ accumulator.
+/// attention_backward_delta: row statistics and zeros in the dQ accumulator.
 struct DeltaArguments {
     const void* o;
     const void* d_o;
@@ -44,7 +44,8 @@ struct DeltaArguments {
     float* negated_lse_log2;  // (batch, heads, seqlen_q)
     float* negated_delta;     // (batch, heads, seqlen_q)
     WgmmaCounters counters;
-    float* d_q_accumulator;  // (batch, heads, seqlen_q, head_dim)
+    float* d_q_accumulator;  // (accumulator_heads, seqlen_q, head_dim)
+    int accumulator_heads;   // at most batch · heads
     int heads;
     int seqlen_q;
 };
@@ -68,7 +69,7 @@ struct MmaArguments {
     int seqlen_kv;
 };
 
-/// attention_backward_wgmma: dK, dV, and dQ summed into the accumulator.
+/// attention_backward_wgmma: dK, dV and dQ.
 struct WgmmaArguments {
     TensorMap q;
     TensorMap k;
@@ -87,9 +88,9 @@ struct WgmmaArguments {
     int batch_heads;
     int seqlen_q;
     int seqlen_kv;
-    int tickets;         // in all
-    int lead_groups;     // groups of heads between a head's first key tile and its others
-    int conversion_lag;  // and between these and the conversion of its dQ
+    int tickets;            // in all
+    int conversion_lag;     // groups of heads between a head's key tiles and its dQ's conversion
+    int accumulator_heads;  // whose dQ the accumulator holds at a time: whole groups, or all
 };
 
 /// attention_backward_convert: the accumulator, scaled, to dQ's own type and strides.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "arguments/attention_backward.h"
+#include "attention_backward_wgmma/key_state.cuh"
 #include "attention_backward_wgmma/layout.cuh"
 #include "attention_backward_wgmma/loader.cuh"
 #include "attention_backward_wgmma/work.cuh"
@@ -21,50 +22,11 @@
 
 namespace backlight::kernel {
 
-/// What a thread needs of the statistics of a query tile: of each group of 16 queries those four
-/// that it holds scores of. They lie next to each other (see the delta kernel).
-struct TileStatistics {
-    float4 values[query_slices];
-
-    __device__ __forceinline__ void load(uint32_t statistics, int lane) {
-#pragma unroll
-        for (int slice = 0; slice < query_slices; ++slice) {
-            values[slice] = load_shared<float4>(statistics + slice * 64 + lane % 4 * 16);
-        }
-    }
-
-    /// Of register `i` of an accumulator.
-    __device__ __forceinline__ float of(int i) const {
-        const float4 value = values[i / 8];
-        return (i & 4) != 0 ? ((i & 1) != 0 ? value.w : value.z)
-                            : ((i & 1) != 0 ? value.y : value.x);
-    }
-};
-
-/// Everything that a thread of a key warpgroup carries from step to step.
-struct KeyState {
-    AccumulatorRegister d_k[gradient_registers];
-    AccumulatorRegister d_v[gradient_registers];
-    // Sᵀ, then P; and dPᵀ, in the same registers where P is not kept.
-    AccumulatorRegister scores[p_unrounded ? 2 : 1][score_registers];
-    // P, and after dV dSᵀ, as operands of 16 queries a slice.
-    OperandRegister p[query_slices][4];
-    OperandRegister k[k_resident ? depth_slices : 1][4];
-    OperandRegister v[v_resident ? depth_slices : 1][4];
-
-    __device__ __forceinline__ AccumulatorRegister (&d_p())[score_registers] {
-        return scores[p_unrounded ? 1 : 0];
-    }
-};
-
 class KeyWarpgroup {
   public:
     __device__ __forceinline__ KeyWarpgroup(const WgmmaArguments& arguments, SharedMemory shared,
                                             int warpgroup, int thread)
-        : arguments_(arguments),
-          shared_(shared),
-          warpgroup_(warpgroup),
-          thread_(thread) {}
+        : arguments_(arguments), shared_(shared), warpgroup_(warpgroup), thread_(thread) {}
 
     __device__ __forceinline__ void work() {
         PostedWork posted(shared_);
@@ -93,18 +55,27 @@ class KeyWarpgroup {
         begin_scores();
         TileStatistics lse;
         lse.load(shared_.lse(query_ring_.slot), lane());
+        // The place of the dK before is needed again.
+        wait_for_stores();
         wgmma_wait<0>();
         int query_tile = query_tiles_of(arguments_) - 1;
-        exponentiate(tile, query_tile, lse);
+        exponentiate<causal>(tile, query_tile, lse);
         mbarrier_wait(shared_.v_full(kv_ring_.slot), kv_ring_.parity);
         if constexpr (v_resident) {
             load_operand(state_.v, shared_.v(kv_ring_.slot));
         }
         const int last = last_query_tile(tile);
-        for (; query_tile > last; --query_tile) {
-            step<false>(tile, query_tile);
+        if constexpr (causal) {
+            // The last tiles lie on the diagonal. Without a mask there is no branch in the loop.
+            const int masked = tile.first_query_tile() + block_kv / block_q;
+            for (; query_tile > masked; --query_tile) {
+                step<false, false>(tile, query_tile);
+            }
         }
-        step<true>(tile, query_tile);
+        for (; query_tile > last; --query_tile) {
+            step<false, causal>(tile, query_tile);
+        }
+        step<true, false>(tile, query_tile);
         if (last != tile.first_query_tile()) {
             skip_step();
         }
@@ -172,7 +143,8 @@ class KeyWarpgroup {
                             shared_.q(query_ring_.slot));
     }
 
-    /// P = exp2(scale · log2(e) · S − LSE · log2(e)), kept as operands. Sᵀ is complete.
+    /// P = exp2(scale · log2(e) · S − LSE · log2(e)). Sᵀ is complete.
+    template <bool may_be_masked>
     __device__ __forceinline__ void exponentiate(const Tile& tile, int query_tile,
                                                  const TileStatistics& negated_lse) {
         AccumulatorRegister(&s)[score_registers] = state_.scores[0];
@@ -182,7 +154,7 @@ class KeyWarpgroup {
         for (int i = 0; i < score_registers; ++i) {
             s[i] = __fmaf_rn(s[i], scale, negated_lse.of(i));
         }
-        if (causal && (query_tile - tile.first_query_tile()) * block_q < block_kv) {
+        if (may_be_masked && (query_tile - tile.first_query_tile()) * block_q < block_kv) {
             // How far the thread's first key lies behind its first query.
             const int behind = tile.kv_start + warpgroup_ * keys_per_warpgroup + warp() * 16 +
                                lane() / 4 - query_tile * block_q - lane() % 4 * 2;
@@ -199,9 +171,17 @@ class KeyWarpgroup {
         for (int i = 0; i < score_registers; ++i) {
             s[i] = exp2_approximate(s[i]);
         }
+        if constexpr (!p_unrounded) {
+            round_p();
+        }
+    }
+
+    /// P as operands.
+    __device__ __forceinline__ void round_p() {
+        const AccumulatorRegister(&p)[score_registers] = state_.scores[0];
 #pragma unroll
         for (int i = 0; i < score_registers / 2; ++i) {
-            state_.p[i / 4][i % 4] = pack<Element>(s[2 * i], s[2 * i + 1]);
+            state_.p[i / 4][i % 4] = pack<Element>(p[2 * i], p[2 * i + 1]);
         }
     }
 
@@ -252,16 +232,19 @@ class KeyWarpgroup {
         d_s_ring_.advance();
     }
 
-    /// One query tile; afterwards P of the next one is ready, if there is one.
-    template <bool last>
+    /// One query tile; afterwards P of the next one is ready, unless it was the last.
+    template <bool last, bool next_may_be_masked>
     __device__ __forceinline__ void step(const Tile& tile, int query_tile) {
         const int stage = query_ring_.slot;
         const int parity = query_ring_.parity;
         mbarrier_wait(shared_.d_o_full(stage), parity);
-        // Before the products: behind them a load waits for their operands.
+        // Before the products, whose operands a load behind them waits for.
         TileStatistics delta;
         delta.load(shared_.delta(stage), lane());
         multiply_by_queries(state_.d_p(), state_.v, shared_.v(kv_ring_.slot), shared_.d_o(stage));
+        if constexpr (p_unrounded) {
+            round_p();
+        }
         multiply_by_operands(state_.d_v, shared_.d_o(stage));
         wgmma_wait<0>();
         wgmma_settle(state_.d_p());
@@ -270,10 +253,15 @@ class KeyWarpgroup {
         release(shared_.d_o_empty(stage));
 
         differentiate(delta);
-        multiply_by_operands(state_.d_k, shared_.q(stage));
+        if constexpr (!d_k_after_d_s) {
+            multiply_by_operands(state_.d_k, shared_.q(stage));
+        }
         const int buffer = d_s_ring_.slot;
         mbarrier_wait(shared_.d_s_empty(buffer), d_s_ring_.parity ^ 1);
         store_d_s(shared_.d_s(buffer));
+        if constexpr (d_k_after_d_s) {
+            multiply_by_operands(state_.d_k, shared_.q(stage));
+        }
         fence_shared_before_async_proxy();
         release(shared_.d_s_full(buffer));
         d_s_ring_.advance();
@@ -286,14 +274,19 @@ class KeyWarpgroup {
         } else {
             const int next = query_ring_.slot;
             mbarrier_wait(shared_.q_full(next), query_ring_.parity);
+            TileStatistics lse;
+            if constexpr (lse_before_scores) {
+                lse.load(shared_.lse(next), lane());
+            }
             begin_scores();
             wgmma_wait<1>();
             settle_d_k();
             release(shared_.q_empty(stage));
-            TileStatistics lse;
-            lse.load(shared_.lse(next), lane());
+            if constexpr (!lse_before_scores) {
+                lse.load(shared_.lse(next), lane());
+            }
             wgmma_wait<0>();
-            exponentiate(tile, query_tile - 1, lse);
+            exponentiate<next_may_be_masked>(tile, query_tile - 1, lse);
         }
     }
 
@@ -302,8 +295,12 @@ class KeyWarpgroup {
         wgmma_settle(state_.p);
     }
 
-    __device__ __forceinline__ int warp() const { return thread_ / warp_size; }
-    __device__ __forceinline__ int lane() const { return thread_ % warp_size; }
+    __device__ __forceinline__ int warp() const {
+        return thread_ / warp_size;
+    }
+    __device__ __forceinline__ int lane() const {
+        return thread_ % warp_size;
+    }
 
     /// Waits for the rest of the warpgroup.
     __device__ __forceinline__ void synchronise() const {
@@ -323,29 +320,37 @@ class KeyWarpgroup {
         }
     }
 
-    /// dV leaves over V, of which a warpgroup reads only the rows that it writes. K is left alone:
-    /// the query warpgroup still needs it, and the next K may come as soon as it does not.
+    /// dV leaves over V, of which a warpgroup reads only the rows that it writes, and dK over dSᵀ
+    /// or through a place of its own. K is left alone: the query warpgroup still needs it, and the
+    /// next K may come as soon as it does not.
     __device__ __forceinline__ void store_gradients(const Tile& tile) {
         const int buffer = kv_ring_.slot;
         release(shared_.k_empty(buffer));
-        // The dK before has been read long since.
-        wait_for_stores();
         stage(state_.d_v, 1.0F, shared_.v(buffer));
-        if constexpr (d_k_has_place) {
-            stage(state_.d_k, arguments_.softmax_scale, shared_.d_k(buffer));
+        if constexpr (!d_k_has_place) {
             publish();
             store(shared_.v(buffer), arguments_.d_v, tile);
-        } else {
-            publish();
-            store(shared_.v(buffer), arguments_.d_v, tile);
-            wait_for_stores();
-            stage(state_.d_k, arguments_.softmax_scale, shared_.d_k(buffer));
-            publish();
+            wait_for_query_warpgroup();
         }
-        store(shared_.d_k(buffer), arguments_.d_k, tile);
+        stage(state_.d_k, arguments_.softmax_scale, shared_.d_k());
+        publish();
+        if constexpr (d_k_has_place) {
+            store(shared_.v(buffer), arguments_.d_v, tile);
+        }
+        store(shared_.d_k(), arguments_.d_k, tile);
         if (is_store_thread()) {
-            bulk_wait_read<d_k_has_place ? 1 : 0>();
+            bulk_wait_read<1>();
             mbarrier_arrive(shared_.v_empty(buffer));
+        }
+    }
+
+    /// Until it has read every dSᵀ.
+    __device__ __forceinline__ void wait_for_query_warpgroup() {
+        RingPosition<d_s_buffers> position = d_s_ring_;
+#pragma unroll
+        for (int i = 0; i < d_s_buffers; ++i) {
+            mbarrier_wait(shared_.d_s_empty(position.slot), position.parity ^ 1);
+            position.advance();
         }
     }
 

@@ -34,8 +34,13 @@ static_assert(head_dim == 64 || head_dim == 128, "whole panels of 64 columns");
 // half as much shared memory, whose bandwidth is what holds this kernel back.
 constexpr bool k_resident = head_dim == 64;
 constexpr bool v_resident = head_dim == 64;
-// P stays in fp32 for dS where there is room; else dS is computed from P as it was rounded for dV.
+// P stays in fp32 for dS where there is room, and is rounded for dV while dPᵀ is computed; else dS
+// is computed from P as it was rounded.
 constexpr bool p_unrounded = head_dim == 64;
+// What was measured to be faster: to read LSE before Sᵀ begins, not behind it, where a read waits
+// for the operands of the product; and to begin dK once dSᵀ is stored, not before.
+constexpr bool lse_before_scores = head_dim == 64;
+constexpr bool d_k_after_d_s = head_dim == 64;
 
 constexpr int score_registers = block_q / 2;      // Sᵀ, dPᵀ: 64 × block_q a warpgroup
 constexpr int gradient_registers = head_dim / 2;  // dK, dV: 64 × head_dim a warpgroup
@@ -72,8 +77,11 @@ constexpr int kv_buffers = head_dim == 64 ? 2 : 1;
 constexpr int d_s_buffers = 2;
 constexpr int d_q_buffers = 2;
 /// Tickets that the loader may be ahead of the slowest role.
-constexpr int work_slots = 8;
+constexpr int work_slots = 6;
 constexpr int d_q_part_bytes = block_q * d_q_part_columns * 4;
+constexpr int conversion_buffers = 3;
+constexpr int conversion_buffer_bytes = d_q_part_bytes / 2;
+constexpr int zeros_bytes = 1024;
 constexpr int statistics_bytes = block_q * 4;
 
 constexpr int k_offset = 0;
@@ -82,18 +90,22 @@ constexpr int q_offset = v_offset + kv_buffers * KvTile::bytes;
 constexpr int d_o_offset = q_offset + stages * QueryTile::bytes;
 constexpr int d_s_offset = d_o_offset + stages * QueryTile::bytes;
 constexpr int d_q_offset = d_s_offset + d_s_buffers * ScoreTile::bytes;
-// dK leaves through a place of its own, or over V once dV has left.
+// dK leaves through a place of its own, or over dSᵀ: two panels of the same form.
 constexpr bool d_k_has_place = head_dim == 64;
+static_assert(d_k_has_place ||
+              (d_s_buffers == KvTile::panels && ScoreTile::panel_bytes == KvTile::panel_bytes));
 constexpr int d_k_offset = d_q_offset + d_q_buffers * d_q_part_bytes;
 constexpr int unconverted_offset = d_k_offset + (d_k_has_place ? KvTile::bytes : 0);
-constexpr int converted_offset = unconverted_offset + d_q_part_bytes;
-constexpr int lse_offset = converted_offset + d_q_part_bytes / 2;
+constexpr int converted_offset = unconverted_offset + conversion_buffers * conversion_buffer_bytes;
+constexpr int zeros_offset = converted_offset + d_q_part_bytes / 2;
+constexpr int lse_offset = zeros_offset + zeros_bytes;
 constexpr int delta_offset = lse_offset + stages * statistics_bytes;
 constexpr int work_bytes = 32;
 constexpr int work_offset = delta_offset + stages * statistics_bytes;
 constexpr int barrier_offset = work_offset + work_slots * work_bytes;
 
-constexpr int barriers = 4 * kv_buffers + 4 * stages + 2 * d_s_buffers + 2 * work_slots + 2;
+constexpr int barriers =
+    4 * kv_buffers + 4 * stages + 2 * d_s_buffers + 2 * work_slots + conversion_buffers;
 constexpr int shared_bytes = barrier_offset + 8 * barriers;
 static_assert(shared_bytes == specialisation::shared_bytes, "host and kernel count alike");
 
@@ -119,12 +131,15 @@ struct SharedMemory {
     __device__ __forceinline__ uint32_t d_q(int buffer) const {
         return base + d_q_offset + buffer * d_q_part_bytes;
     }
-    __device__ __forceinline__ uint32_t d_k(int buffer) const {
-        return d_k_has_place ? base + d_k_offset : v(buffer);
+    __device__ __forceinline__ uint32_t d_k() const {
+        return d_k_has_place ? base + d_k_offset : d_s(0);
     }
     /// A part of dQ on its way from the accumulator to dQ's own type.
-    __device__ __forceinline__ uint32_t unconverted() const { return base + unconverted_offset; }
+    __device__ __forceinline__ uint32_t unconverted(int buffer) const {
+        return base + unconverted_offset + buffer * conversion_buffer_bytes;
+    }
     __device__ __forceinline__ uint32_t converted() const { return base + converted_offset; }
+    __device__ __forceinline__ uint32_t zeros() const { return base + zeros_offset; }
     __device__ __forceinline__ uint32_t lse(int stage) const {
         return base + lse_offset + stage * statistics_bytes;
     }
@@ -198,6 +213,24 @@ struct RingPosition {
             parity ^= 1;
         }
     }
+};
+
+/// The same in one register, for who has few.
+template <int slots>
+class CompactRingPosition {
+  public:
+    __device__ __forceinline__ int slot() const {
+        return position_ < slots ? position_ : position_ - slots;
+    }
+    __device__ __forceinline__ int parity() const { return position_ < slots ? 0 : 1; }
+    __device__ __forceinline__ void advance() {
+        if (++position_ == 2 * slots) {
+            position_ = 0;
+        }
+    }
+
+  private:
+    int position_ = 0;
 };
 
 }  // namespace backlight::kernel

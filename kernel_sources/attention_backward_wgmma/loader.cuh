@@ -116,12 +116,13 @@ class PostedWork {
 
     /// The next piece of work.
     __device__ __forceinline__ Work next(int lane) {
-        mbarrier_wait(shared_.work_full(ring_.slot), ring_.parity);
-        const auto tile = load_shared<uint4>(shared_.work(ring_.slot));
-        const auto conversion = load_shared<uint4>(shared_.work(ring_.slot) + 16);
+        const int slot = ring_.slot();
+        mbarrier_wait(shared_.work_full(slot), ring_.parity());
+        const auto tile = load_shared<uint4>(shared_.work(slot));
+        const auto conversion = load_shared<uint4>(shared_.work(slot) + 16);
         __syncwarp();
         if (lane == 0) {
-            mbarrier_arrive(shared_.work_empty(ring_.slot));
+            mbarrier_arrive(shared_.work_empty(slot));
         }
         ring_.advance();
         const auto number = [](uint32_t word) { return static_cast<int>(word); };
@@ -133,7 +134,7 @@ class PostedWork {
 
   private:
     SharedMemory shared_;
-    RingPosition<work_slots> ring_;
+    CompactRingPosition<work_slots> ring_;
 };
 
 }  // namespace backlight::kernel

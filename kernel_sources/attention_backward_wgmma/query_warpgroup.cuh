@@ -17,62 +17,44 @@
 
 namespace backlight::kernel {
 
-/// How one thread adds the block's part of dQ to the accumulator. The head's first block stores and
-/// tells the others how far it has come, so that nobody need have zeroed the accumulator; its
-/// ticket is so much lower than theirs that they seldom wait.
+/// How one thread adds the block's part of dQ to the accumulator.
 class DqSum {
   public:
-    __device__ __forceinline__ DqSum(const WgmmaArguments& arguments, const Tile& tile)
-        : counters_(arguments.counters),
-          batch_head_(tile.batch_head),
-          place_(arguments.d_q_accumulator + (static_cast<int64_t>(tile.batch_head) + 1) *
-                                                 query_tiles_of(arguments) * tile_elements),
-          stores_(tile.kv_start == 0) {}
+    /// Waits until the head's place is free: most often it has been for long.
+    __device__ __forceinline__ DqSum(const WgmmaArguments& arguments, const Tile& tile, bool adds)
+        : added_(arguments.counters.added + tile.batch_head),
+          place_(accumulator_place(arguments, tile.batch_head) +
+                 static_cast<int64_t>(query_tiles_of(arguments)) * tile_elements) {
+        const int head_before = tile.batch_head - places_of(arguments);
+        if (adds && head_before >= 0) {
+            wait_for_global_counter<64>(arguments.counters.converted + head_before,
+                                        static_cast<uint32_t>(kv_tiles_of(arguments)));
+            // The zeros there come before what is added.
+            fence_global_before_async_proxy();
+        }
+    }
 
     /// Sends a part, staged in shared memory, on its way. Parts of a tile come one after another,
     /// tiles from the last to the first.
     __device__ __forceinline__ void add(int part, uint32_t staged) {
         if (part == 0) {
             place_ -= tile_elements;
-            ++tiles_;
-            if (!stores_ && stored_ < tiles_) {
-                stored_ = wait_for_global_counter<64>(counters_.tiles_stored + batch_head_, tiles_);
-                // What the first block has stored comes before what is added.
-                fence_global_before_async_proxy();
-            }
         }
-        float* const place = place_ + part * (block_q * d_q_part_columns);
-        if (stores_) {
-            bulk_store(place, staged, d_q_part_bytes);
-            bulk_commit();
-            if (part == d_q_parts - 1 && tiles_ > 1) {
-                // The tile before this one has arrived by now, or soon.
-                bulk_wait<d_q_parts>();
-                count_global(counters_.tiles_stored + batch_head_);
-            }
-        } else {
-            bulk_reduce_add<float>(place, staged, d_q_part_bytes);
-            bulk_commit();
-        }
+        bulk_reduce_add<float>(place_ + part * (block_q * d_q_part_columns), staged,
+                               d_q_part_bytes);
+        bulk_commit();
     }
 
     __device__ __forceinline__ void finish() {
         bulk_wait<0>();
-        if (stores_) {
-            count_global(counters_.tiles_stored + batch_head_);
-        }
-        count_global(counters_.blocks_done + batch_head_);
+        count_global(added_);
     }
 
   private:
     static constexpr int tile_elements = block_q * head_dim;
 
-    const WgmmaCounters& counters_;
-    int batch_head_;
+    uint32_t* added_;
     float* place_;  // of the tile that was last begun
-    uint32_t tiles_ = 0;
-    uint32_t stored_ = 0;  // tiles of the head, as last seen
-    bool stores_;
 };
 
 /// dQ of the block's keys, part by part: a part is 64 queries by 64 columns, in the order in which
@@ -97,7 +79,8 @@ class QueryWarpgroup {
         const int kv_buffer = kv_ring_.slot;
         mbarrier_wait(shared_.k_full(kv_buffer), kv_ring_.parity);
         kv_ring_.advance();
-        DqSum sum(arguments_, tile);
+        // Of the thread that adds.
+        DqSum sum(arguments_, tile, thread_ == 0);
         const int first = tile.first_query_tile();
         for (int query_tile = query_tiles_of(arguments_) - 1; query_tile >= first; --query_tile) {
             mbarrier_wait(shared_.d_s_full(d_s_ring_.slot), d_s_ring_.parity);

@@ -19,7 +19,7 @@ struct Tile {
     }
 };
 
-/// Query tiles whose dQ is complete and wants to be converted.
+/// A share of a head's query tiles, whose dQ wants to be converted once it is complete.
 struct Conversion {
     int batch_head;
     int first_query_tile;
@@ -36,15 +36,24 @@ __device__ __forceinline__ int kv_tiles_of(const WgmmaArguments& arguments) {
            block_kv;
 }
 
+/// How many heads the accumulator has room for. Places come round: a head's is that of the one so
+/// many heads earlier, whose dQ must have been converted, and zeros left in its place, before.
+__device__ __forceinline__ int places_of(const WgmmaArguments& arguments) {
+    return arguments.accumulator_heads;
+}
+
+/// Where the accumulator holds a head's dQ.
+__device__ __forceinline__ float* accumulator_place(const WgmmaArguments& arguments,
+                                                    int batch_head) {
+    return arguments.d_q_accumulator + static_cast<int64_t>(batch_head % places_of(arguments)) *
+                                           query_tiles_of(arguments) * (block_q * head_dim);
+}
+
 /// What a ticket stands for. Heads are taken in groups, whose queries and dQ the L2 cache holds,
-/// and within a group those tiles come first that most queries see. In round r begin
-///
-///     the first key tiles (see DqSum) of group r,
-///     the other key tiles of group r − lead_groups,
-///     the conversion of the dQ of group r − lead_groups − conversion_lag;
-///
-/// the host chooses both distances such that what one waits for has most often happened. Rounds at
-/// either end are not full.
+/// and within a group those tiles come first that most queries see. In round r begin the key tiles
+/// of group r and the conversion of the dQ of group r − conversion_lag; the host chooses the lag
+/// such that what the conversion waits for has most often happened. Rounds at either end are not
+/// full.
 struct Work {
     // In place of a (batch, head) index: there is nothing of the kind to do; no ticket is left.
     static constexpr int nothing = -1;
@@ -68,8 +77,7 @@ struct Work {
         const int kv_tile = in_round / group_heads;
         const int head_in_group = in_round % group_heads;
 
-        const int tile_group = kv_tile == 0 ? round : round - arguments.lead_groups;
-        tile.batch_head = head_of(arguments, tile_group, head_in_group);
+        tile.batch_head = head_of(arguments, round, head_in_group);
         tile.batch = tile.batch_head / arguments.heads;
         tile.head = tile.batch_head % arguments.heads;
         tile.kv_start = kv_tile * block_kv;
@@ -77,9 +85,8 @@ struct Work {
             tile.batch_head = end;
         }
 
-        const int conversion_group = round - arguments.lead_groups - arguments.conversion_lag;
-        conversion.batch_head = head_of(arguments, conversion_group, head_in_group);
-        // A head's query tiles are shared among as many blocks as it has key tiles.
+        conversion.batch_head = head_of(arguments, round - arguments.conversion_lag, head_in_group);
+        // A head's query tiles are shared among as many tickets as it has key tiles.
         conversion.first_query_tile = kv_tile * query_tiles / kv_tiles;
         conversion.query_tiles =
             (kv_tile + 1) * query_tiles / kv_tiles - conversion.first_query_tile;

@@ -142,7 +142,11 @@ Runtime::Implementation::Implementation(std::shared_ptr<device::Device> device,
                                         std::filesystem::path tuning_database)
     : loader_(std::move(device), std::move(options)),
       plan_counters_(std::make_shared<attention::ChainPlan::Counters>()),
-      tunings_(std::move(tuning_database)) {}
+      tunings_(std::move(tuning_database)) {
+    // Made before the Runtime is, so that work at the exit of the process, after spdlog's own end,
+    // finds it.
+    logger();
+}
 
 Runtime::Implementation::~Implementation() {
     store().tasks().finish();

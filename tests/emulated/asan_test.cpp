@@ -1,37 +1,19 @@
 // Plain accesses beyond what there is, which AddressSanitizer finds in kernels as in any program.
 #include <doctest/doctest.h>
-#include <sys/wait.h>
-
-#include <algorithm>
-#include <array>
-#include <cstdio>
-#include <string>
-
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string>
+
+#include "child_process.hpp"
 #include "compiler/sources.hpp"
 
 namespace backlight::test {
 
 namespace {
 
-struct Ended {
-    int code;
-    std::string output;
-};
-
 Ended run_scenario(const std::string& name) {
-    const std::string command = fmt::format("'{}' {} 2>&1", BACKLIGHT_EMULATED_ASAN_TESTS, name);
-    FILE* const pipe = ::popen(command.c_str(), "r");
-    REQUIRE(pipe != nullptr);
-    Ended ended{.code = -1, .output = {}};
-    std::array<char, 4096> part{};
-    while (const std::size_t count = std::fread(part.data(), 1, part.size(), pipe)) {
-        ended.output.append(part.data(), count);
-    }
-    const int status = ::pclose(pipe);
-    ended.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return ended;
+    return run_program(BACKLIGHT_EMULATED_ASAN_TESTS, name);
 }
 
 void require_found(const std::string& scenario, const std::vector<std::string>& report) {

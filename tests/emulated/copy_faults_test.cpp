@@ -90,7 +90,7 @@ TEST_CASE("a fragment read late over which a copy comes is found") {
                              .expected = LateFragments::expected()};
     const std::vector<SmallFault> faults = {
         {"no fence between the reads and the copy",
-         {{"    fence_shared_before_async_proxy();\n", ""}},
+         {without("    fence_shared_before_async_proxy();\n")},
          {source_overwritten},
          1},
         {"no barrier between the reads and the copy",
@@ -98,7 +98,7 @@ TEST_CASE("a fragment read late over which a copy comes is found") {
            "    fence_shared_before_async_proxy();\n"}},
          {data_race}},
         {"no wait for the second tile",
-         {{"    mbarrier_wait(barrier + 8, 0);\n", ""}},
+         {without("    mbarrier_wait(barrier + 8, 0);\n")},
          {copy_in_flight, data_race}},
     };
     require_found(kernel, faults);
@@ -127,29 +127,29 @@ TEST_CASE("a bulk store whose source is not ready or not left alone is found") {
                              .expected = counted(128)};
     const std::vector<SmallFault> faults = {
         {"no proxy fence",
-         {{"    fence_shared_before_async_proxy();\n", ""}},
+         {without("    fence_shared_before_async_proxy();\n")},
          {missing_proxy_fence}},
         {"the fence after the barrier",
-         {{"    fence_shared_before_async_proxy();\n    __syncthreads();  // written\n",
-           "    __syncthreads();  // written\n    fence_shared_before_async_proxy();\n"}},
+         {swapped("    fence_shared_before_async_proxy();\n",
+                  "    __syncthreads();  // written\n")},
          {missing_proxy_fence}},
         {"no barrier before the store",
-         {{"    __syncthreads();  // written\n", ""}},
+         {without("    __syncthreads();  // written\n")},
          {data_race, uninitialised_read}},
         {"source written before it has been read",
-         {{"        bulk_wait_read<0>();\n", ""}},
+         {without("        bulk_wait_read<0>();\n")},
          {source_overwritten}},
         {"source written while a group may be pending",
          {{"bulk_wait_read<0>", "bulk_wait_read<1>"}},
          {source_overwritten}},
         {"no barrier after the read",
-         {{"    __syncthreads();  // read\n", ""}},
+         {without("    __syncthreads();  // read\n")},
          {data_race, source_overwritten}},
         {"ended while the store reads",
-         {{"        bulk_wait_read<0>();\n", ""}, {"        bulk_wait<0>();\n", ""}},
+         {without("        bulk_wait_read<0>();\n"), without("        bulk_wait<0>();\n")},
          {unfinished_copies}},
         {"not committed",
-         {{"        bulk_commit();\n", ""}},
+         {without("        bulk_commit();\n")},
          {unfinished_copies, source_overwritten}},
         {"a size that is no multiple of 16",
          {{"bulk_store(arguments.out, shared, 512)", "bulk_store(arguments.out, shared, 500)"}},
@@ -186,13 +186,13 @@ TEST_CASE("a cp.async that is not waited for or brings too much is found") {
                              .source = counted(32 * 4),
                              .expected = expected};
     const std::vector<SmallFault> faults = {
-        {"no wait", {{"    async_copy_wait<0>();\n", ""}}, {copy_in_flight}},
+        {"no wait", {without("    async_copy_wait<0>();\n")}, {copy_in_flight}},
         {"a group may be pending",
          {{"async_copy_wait<0>", "async_copy_wait<1>"}},
          {copy_in_flight}},
-        {"not committed", {{"    async_copy_commit();\n", ""}}, {copy_in_flight}},
+        {"not committed", {without("    async_copy_commit();\n")}, {copy_in_flight}},
         {"no barrier of the warp",
-         {{"    __syncwarp();\n", ""}},
+         {without("    __syncwarp();\n")},
          {data_race, copy_in_flight, uninitialised_read}},
         {"no zero fill", {{"lane * 4, bytes)", "lane * 4, 16)"}}, {}},
         {"beyond the source",
@@ -213,12 +213,6 @@ TEST_CASE("a cp.async that is not waited for or brings too much is found") {
 TEST_CASE("a wrong tensor copy is found") {
     Words expected = counted(6 * 4);
     expected.resize(8 * 4);
-    tensor_map::Request map{.type = tensor_map::ElementType::fp32,
-                            .rank = 2,
-                            .extents = {4, 6},
-                            .strides = {4},
-                            .box = {4, 8},
-                            .swizzle = tensor_map::Swizzle::none};
     const SmallKernel kernel{.name = "tensor_load.cu",
                              .text = R"(
     const uint32_t barrier = shared + 256;
@@ -236,7 +230,7 @@ TEST_CASE("a wrong tensor copy is found") {
                              .shared_bytes = 264,
                              .source = counted(6 * 4),
                              .expected = expected,
-                             .map = map};
+                             .map = fp32_rows(6)};
     const std::vector<SmallFault> faults = {
         {"only the bytes within bounds expected",
          {{"barrier, 128)", "barrier, 96)"}},
@@ -270,12 +264,6 @@ TEST_CASE("a wrong tensor copy is found") {
 }
 
 TEST_CASE("a wrong tensor store is found") {
-    tensor_map::Request map{.type = tensor_map::ElementType::fp32,
-                            .rank = 2,
-                            .extents = {4, 8},
-                            .strides = {4},
-                            .box = {4, 8},
-                            .swizzle = tensor_map::Swizzle::none};
     const SmallKernel kernel{.name = "tensor_store.cu",
                              .text = R"(
     store_shared(shared + thread * 4, arguments.source[thread]);
@@ -291,17 +279,17 @@ TEST_CASE("a wrong tensor store is found") {
                              .shared_bytes = 128,
                              .source = counted(32),
                              .expected = counted(32),
-                             .map = map,
+                             .map = fp32_rows(8),
                              .map_of_output = true};
     const std::vector<SmallFault> faults = {
         {"no proxy fence",
-         {{"    fence_shared_before_async_proxy();\n", ""}},
+         {without("    fence_shared_before_async_proxy();\n")},
          {missing_proxy_fence}},
         {"a fence for global memory",
          {{"fence_shared_before_async_proxy", "fence_global_before_async_proxy"}},
          {missing_proxy_fence}},
-        {"no barrier", {{"    __syncthreads();\n", ""}}, {data_race, uninitialised_read}},
-        {"no wait", {{"        bulk_wait<0>();\n", ""}}, {unfinished_copies}},
+        {"no barrier", {without("    __syncthreads();\n")}, {data_race, uninitialised_read}},
+        {"no wait", {without("        bulk_wait<0>();\n")}, {unfinished_copies}},
         {"a row too far on", {{"&arguments.map, 0, 0,", "&arguments.map, 0, 1,"}}, {}},
     };
     require_found(kernel, faults);

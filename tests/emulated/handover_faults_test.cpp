@@ -9,6 +9,19 @@ namespace {
 
 using enum FaultKind;
 
+const std::string barrier = "    __syncthreads();\n";
+
+/// Those, and what a warp's one release does wrong if it comes before all lanes have read.
+std::vector<SmallFault> with_early_releases(std::vector<SmallFault> faults) {
+    const std::string read = "            __syncwarp();  // read\n";
+    const std::string release =
+        "            if (lane == 0) {\n                mbarrier_arrive(empty);\n            }\n";
+    faults.push_back({"no barrier of the warp", {without(read)}, {data_race}});
+    faults.push_back(
+        {"the barrier of the warp after the release", {swapped(read, release)}, {data_race}});
+    return faults;
+}
+
 TEST_CASE("a place given back by one thread before its whole warp has read it is found") {
     const SmallKernel kernel{.name = "release_for_a_warp.cu",
                              .text = R"(
@@ -41,16 +54,10 @@ TEST_CASE("a place given back by one thread before its whole warp has read it is
                              .shared_bytes = 144,
                              .source = counted(96),
                              .expected = neighbours_swapped(counted(96))};
-    const std::vector<SmallFault> faults = {
-        {"no barrier of the warp", {{"            __syncwarp();  // read\n", ""}}, {data_race}},
-        {"the barrier of the warp after the release",
-         {{"            __syncwarp();  // read\n", ""},
-          {"                mbarrier_arrive(empty);\n            }\n",
-           "                mbarrier_arrive(empty);\n            }\n            __syncwarp();\n"}},
-         {data_race}},
+    const auto faults = with_early_releases({
         {"released before the read",
-         {{"            const uint32_t value = load_shared<uint32_t>(shared + (lane ^ 1) * 4);\n",
-           ""},
+         {without("            const uint32_t value = load_shared<uint32_t>(shared + (lane ^ 1) * "
+                  "4);\n"),
           {"            if (thread < 64) {\n",
            "            const uint32_t value = load_shared<uint32_t>(shared + (lane ^ 1) * 4);\n"
            "            if (thread < 64) {\n"}},
@@ -58,7 +65,7 @@ TEST_CASE("a place given back by one thread before its whole warp has read it is
         {"released for one of two warps",
          {{"mbarrier_initialise(empty, 2)", "mbarrier_initialise(empty, 1)"}},
          {data_race, arrival_overflow}},
-    };
+    });
     require_found(kernel, faults);
 }
 
@@ -93,17 +100,11 @@ TEST_CASE("a place given back to a bulk copy before its whole warp has read it i
                              .shared_bytes = 144,
                              .source = counted(96),
                              .expected = neighbours_swapped(counted(96))};
-    const std::vector<SmallFault> faults = {
-        {"no barrier of the warp", {{"            __syncwarp();  // read\n", ""}}, {data_race}},
-        {"the barrier of the warp after the release",
-         {{"            __syncwarp();  // read\n", ""},
-          {"                mbarrier_arrive(empty);\n            }\n",
-           "                mbarrier_arrive(empty);\n            }\n            __syncwarp();\n"}},
-         {data_race}},
+    const auto faults = with_early_releases({
         {"no wait for the place to be free",
-         {{"            mbarrier_wait(empty, round % 2 ^ 1);\n", ""}},
+         {without("            mbarrier_wait(empty, round % 2 ^ 1);\n")},
          {arrival_overflow, data_race}},
-    };
+    });
     require_found(kernel, faults);
 }
 
@@ -130,21 +131,17 @@ TEST_CASE("a cp.async that the asynchronous proxy reads without a fence after it
     const std::string commit = "    async_copy_commit();\n";
     const std::vector<SmallFault> faults = {
         {"the fence between the commit and the wait",
-         {{wait + fence, fence + wait}},
+         {swapped(wait, fence)},
          {missing_proxy_fence}},
-        {"the fence before the commit",
-         {{commit + wait + fence, fence + commit + wait}},
-         {missing_proxy_fence}},
-        {"no fence", {{fence, ""}}, {missing_proxy_fence}},
-        {"the fence after the barrier",
-         {{fence + "    __syncthreads();\n", "    __syncthreads();\n" + fence}},
-         {missing_proxy_fence}},
-        {"no wait", {{wait, ""}}, {copy_in_flight, unfinished_copies}},
+        {"the fence before the commit", {swapped(commit + wait, fence)}, {missing_proxy_fence}},
+        {"no fence", {without(fence)}, {missing_proxy_fence}},
+        {"the fence after the barrier", {swapped(fence, barrier)}, {missing_proxy_fence}},
+        {"no wait", {without(wait)}, {copy_in_flight, unfinished_copies}},
         {"the wait after the barrier",
-         {{wait, ""}, {"    if (thread == 0) {\n", wait + "    if (thread == 0) {\n"}},
+         {without(wait), {"    if (thread == 0) {\n", wait + "    if (thread == 0) {\n"}},
          {copy_in_flight, missing_proxy_fence, data_race}},
         {"no barrier",
-         {{"    __syncthreads();\n", ""}},
+         {without(barrier)},
          {data_race, copy_in_flight, uninitialised_read, missing_proxy_fence}},
     };
     require_found(kernel, faults);
@@ -174,10 +171,8 @@ TEST_CASE("a bulk copy over words that were written and not fenced is found") {
                              .expected = counted(64)};
     const std::string fence = "    fence_shared_before_async_proxy();\n";
     const std::vector<SmallFault> faults = {
-        {"no fence", {{fence, ""}}, {missing_proxy_fence}},
-        {"the fence after the barrier",
-         {{fence + "    __syncthreads();\n", "    __syncthreads();\n" + fence}},
-         {missing_proxy_fence}},
+        {"no fence", {without(fence)}, {missing_proxy_fence}},
+        {"the fence after the barrier", {swapped(fence, barrier)}, {missing_proxy_fence}},
         {"the fence by one thread",
          {{fence, "    if (thread == 0) {\n" + fence + "    }\n"}},
          {missing_proxy_fence}},
@@ -187,7 +182,7 @@ TEST_CASE("a bulk copy over words that were written and not fenced is found") {
         {"a word written after the fence",
          {{fence, fence + "    store_shared(shared + thread * 4, 1u);\n"}},
          {missing_proxy_fence}},
-        {"no barrier", {{"    __syncthreads();\n", ""}}, {data_race, barrier_misuse}},
+        {"no barrier", {without(barrier)}, {data_race, barrier_misuse}},
         {"written while the copy is under way",
          {{"    mbarrier_wait(barrier, 0);\n",
            "    store_shared(shared + thread * 4, 1u);\n    mbarrier_wait(barrier, 0);\n"}},
@@ -197,12 +192,6 @@ TEST_CASE("a bulk copy over words that were written and not fenced is found") {
 }
 
 TEST_CASE("a tensor copy over words that were written and not fenced is found") {
-    tensor_map::Request map{.type = tensor_map::ElementType::fp32,
-                            .rank = 2,
-                            .extents = {4, 8},
-                            .strides = {4},
-                            .box = {4, 8},
-                            .swizzle = tensor_map::Swizzle::none};
     const SmallKernel kernel{.name = "tensor_load_over_stores.cu",
                              .text = R"(
     const uint32_t barrier = shared + 128;
@@ -224,14 +213,14 @@ TEST_CASE("a tensor copy over words that were written and not fenced is found") 
                              .shared_bytes = 136,
                              .source = counted(32),
                              .expected = counted(32),
-                             .map = map};
+                             .map = fp32_rows(8)};
     const std::string fence = "    fence_shared_before_async_proxy();\n";
     const std::vector<SmallFault> faults = {
-        {"no fence", {{fence, ""}}, {missing_proxy_fence}},
+        {"no fence", {without(fence)}, {missing_proxy_fence}},
         {"the fence after the barrier of the warp",
-         {{fence + "    __syncwarp();\n", "    __syncwarp();\n" + fence}},
+         {swapped(fence, "    __syncwarp();\n")},
          {missing_proxy_fence}},
-        {"no barrier of the warp", {{"    __syncwarp();\n", ""}}, {data_race, barrier_misuse}},
+        {"no barrier of the warp", {without("    __syncwarp();\n")}, {data_race, barrier_misuse}},
     };
     require_found(kernel, faults);
 }

@@ -45,6 +45,15 @@ Words neighbours_swapped(Words words) {
     return words;
 }
 
+tensor_map::Request fp32_rows(std::int64_t rows) {
+    return {.type = tensor_map::ElementType::fp32,
+            .rank = 2,
+            .extents = {4, rows},
+            .strides = {4},
+            .box = {4, 8},
+            .swizzle = tensor_map::Swizzle::none};
+}
+
 const std::string_view small_kernel_preamble = R"(
 #include "arguments/attention_backward.h"
 #include "primitives/async_copy.cuh"

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "emulated_test_support.hpp"
@@ -39,11 +40,25 @@ struct SmallKernel {
 /// What every text starts with: the arguments and the primitives.
 extern const std::string_view small_kernel_preamble;
 
+/// Rows of four fp32 numbers, copied eight at a time.
+tensor_map::Request fp32_rows(std::int64_t rows);
+
+/// What is in a kernel's text, and what comes in its place; see SourceEdit.
+using TextEdit = std::pair<std::string, std::string>;
+
+inline TextEdit without(std::string text) {
+    return {std::move(text), ""};
+}
+
+/// Two neighbours the other way round.
+inline TextEdit swapped(const std::string& first, const std::string& second) {
+    return {first + second, second + first};
+}
+
 /// A change that makes a small kernel wrong.
 struct SmallFault {
     std::string name;
-    /// In the kernel's text; see SourceEdit.
-    std::vector<std::pair<std::string, std::string>> edits;
+    std::vector<TextEdit> edits;
     /// The reports that name it; empty: no report applies, and the numbers come out wrong.
     std::vector<FaultKind> reports;
     /// Found under one of the seeds 1 to this.

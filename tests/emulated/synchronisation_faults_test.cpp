@@ -62,12 +62,12 @@ TEST_CASE("a named barrier used wrongly is found") {
          {{"named_barrier_synchronise(1, 64)", "named_barrier_synchronise(16, 64)"}},
          {barrier_misuse}},
         {"no barrier before the value is replaced",
-         {{"                named_barrier_synchronise(2, 64);\n", ""},
-          {"                named_barrier_arrive(2, 64);\n", ""}},
+         {without("                named_barrier_synchronise(2, 64);\n"),
+          without("                named_barrier_arrive(2, 64);\n")},
          {data_race, arrival_overflow}},
         {"no barrier after the value is written",
-         {{"            named_barrier_arrive(1, 64);\n", ""},
-          {"            named_barrier_synchronise(1, 64);  // full\n", ""}},
+         {without("            named_barrier_arrive(1, 64);\n"),
+          without("            named_barrier_synchronise(1, 64);  // full\n")},
          {data_race, uninitialised_read, deadlock}},
     };
     require_found(kernel, faults);
@@ -107,10 +107,10 @@ TEST_CASE("an mbarrier used wrongly is found") {
          {{"mbarrier_initialise(full, 32)", "mbarrier_initialise(full, 33)"}},
          {deadlock}},
         {"no wait for the place to be free",
-         {{"            mbarrier_wait(empty, round % 2 ^ 1);\n", ""}},
+         {without("            mbarrier_wait(empty, round % 2 ^ 1);\n")},
          {data_race}},
         {"a phase that passes unseen",
-         {{"            mbarrier_wait(empty, round % 2 ^ 1);\n", ""},
+         {without("            mbarrier_wait(empty, round % 2 ^ 1);\n"),
           {"            arguments.out[round", "            if (round == 2) arguments.out[round"}},
          {missed_phase, data_race},
          20},
@@ -123,7 +123,9 @@ TEST_CASE("an mbarrier used wrongly is found") {
         {"a parity that there is not",
          {{"mbarrier_wait(full, round % 2)", "mbarrier_wait(full, round)"}},
          {wrong_parity}},
-        {"used before it is there", {{"    __syncthreads();\n", ""}}, {data_race, barrier_misuse}},
+        {"used before it is there",
+         {without("    __syncthreads();\n")},
+         {data_race, barrier_misuse}},
         {"initialised twice",
          {{"        mbarrier_initialise(empty, 32);\n",
            "        mbarrier_initialise(empty, 32);\n        mbarrier_initialise(full, 32);\n"}},
@@ -164,7 +166,7 @@ TEST_CASE("a phase that completes and passes before it is looked at is found") {
                              .expected = {7}};
     const std::vector<SmallFault> faults = {
         {"no wait for the answer",
-         {{"        mbarrier_wait(shared + 8, 0);\n", ""}},
+         {without("        mbarrier_wait(shared + 8, 0);\n")},
          {missed_phase},
          20},
     };
@@ -220,7 +222,7 @@ TEST_CASE("registers that change hands wrongly are found") {
         {"more than is given up",
          {{"increase_registers<232>", "increase_registers<240>"}},
          {deadlock}},
-        {"nothing is given up", {{"        decrease_registers<40>();\n", ""}}, {deadlock}},
+        {"nothing is given up", {without("        decrease_registers<40>();\n")}, {deadlock}},
         {"an increase to less",
          {{"increase_registers<232>", "increase_registers<160>"}},
          {invalid_register_count}},
@@ -320,7 +322,7 @@ TEST_CASE("what comes after an arrival at a named barrier is not covered by it")
                              .expected = neighbours_swapped(counted(32))};
     const std::vector<SmallFault> faults = {
         {"stored after the arrival",
-         {{"        store_shared(shared + lane * 4, arguments.source[lane]);\n", ""},
+         {without("        store_shared(shared + lane * 4, arguments.source[lane]);\n"),
           {"        named_barrier_arrive(1, 64);\n",
            "        named_barrier_arrive(1, 64);\n"
            "        store_shared(shared + lane * 4, arguments.source[lane]);\n"}},

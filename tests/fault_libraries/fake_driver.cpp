@@ -84,6 +84,13 @@ struct State {
 /// As the driver has it, a thread's own.
 thread_local bool has_context = false;
 
+/// Set by this library's own destructors, as the driver's end at the exit of a process: every call
+/// fails from then on.
+std::atomic<bool> has_ended = false;
+const struct AtExit {
+    ~AtExit() { has_ended = true; }
+} at_exit;
+
 State& state() {
     // Never destroyed: plans in static objects may unload after this library's own destructors.
     static State& instance = *new State;
@@ -94,6 +101,9 @@ using Lock = std::lock_guard<std::mutex>;
 
 /// The failure that a test has ordered for this call, or success. The state is locked.
 CUresult outcome_locked(const char* symbol) {
+    if (has_ended) {
+        return CUDA_ERROR_DEINITIALIZED;
+    }
     std::vector<Failure>& failures = state().failures;
     for (auto failure = failures.begin(); failure != failures.end(); ++failure) {
         if (failure->symbol == symbol) {
@@ -154,6 +164,7 @@ constexpr std::array error_texts = {
     ErrorText{CUDA_SUCCESS, "CUDA_SUCCESS", "no error"},
     ErrorText{CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
     ErrorText{CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    ErrorText{CUDA_ERROR_DEINITIALIZED, "CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
     ErrorText{CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     ErrorText{CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
     ErrorText{CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},

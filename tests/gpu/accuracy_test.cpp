@@ -2,6 +2,7 @@
 #include <optional>
 #include <vector>
 
+#include "attention/workspace.hpp"
 #include "gpu_test_support.hpp"
 
 namespace backlight::test {
@@ -54,6 +55,28 @@ TEST_CASE("queries and keys of different numbers match fp64") {
         tool::CheckedProblem problem = square_problem(2, 3, seqlen_q, 128, false);
         problem.problem.seqlen_kv = seqlen_kv;
         check_presets(kernels, problem);
+    }
+}
+
+TEST_CASE("wgmma: many heads that share the places of the accumulator match fp32") {
+    tool::Gpu gpu;
+    tool::SupportKernels kernels(gpu);
+    if (gpu.device().properties().target.compute_major != 9) {
+        MESSAGE("skipped: wgmma is Hopper's");
+        return;
+    }
+    for (const std::int64_t head_dim : {64, 128}) {
+        for (const bool causal : {false, true}) {
+            for (const int heads_per_group : {1, 4}) {
+                TileConfig config = kernel_preset("wgmma");
+                config.heads_per_group = heads_per_group;
+                const tool::CheckedProblem problem = square_problem(25, 41, 256, head_dim, causal);
+                // Each place serves several heads, and the last group is not full.
+                REQUIRE(attention::WorkspaceLayout(problem.problem, config).accumulator_heads <
+                        25 * 41 / 2);
+                require_passed(tool::check_problem(kernels, problem, to_string(config), config));
+            }
+        }
     }
 }
 

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "attention/kernels.hpp"
 #include "backlight/cache/disk_cache.hpp"
@@ -15,26 +14,20 @@
 #include "cache_explain.hpp"
 #include "cache_report.hpp"
 #include "command.hpp"
+#include "command_test_support.hpp"
 #include "compiler/cached_kernel.hpp"
 #include "compiler/kernel_store.hpp"
+#include "specialisation_text.hpp"
 #include "test_support.hpp"
 
 using namespace backlight;
 using namespace backlight::tool;
 using test::check_refused;
+using test::contains;
 using test::Environment;
+using test::Outcome;
 
 namespace {
-
-bool contains(const std::string& text, std::string_view part) {
-    return text.find(part) != std::string::npos;
-}
-
-struct Outcome {
-    int exit_code;
-    std::string out;
-    std::string errors;
-};
 
 /// A cache directory with a kernel chain of v3 at head_dim 64, causal, bf16, for sm_90a.
 class Fixture {
@@ -85,10 +78,7 @@ class Fixture {
     Outcome run(std::vector<std::string> arguments) const {
         arguments.insert(arguments.begin(), "cache");
         arguments.insert(arguments.end(), {"--cache", path_.string()});
-        std::ostringstream out;
-        std::ostringstream errors;
-        const int exit_code = run_command(arguments, out, errors);
-        return {exit_code, out.str(), errors.str()};
+        return test::command(arguments);
     }
 
     Outcome explain(std::vector<std::string> arguments, const char* preset = "v3",
@@ -196,6 +186,34 @@ TEST_CASE("cache list shows the entries that the filters leave with what is kept
     CHECK(again.at(0).at("provenance") == brackets);
 }
 
+TEST_CASE("cache list fits 100 columns and keeps everything with long") {
+    Fixture cache;
+    const std::string pack = cache.pack("other.pack", "v2", "sm_120a");
+    const cache::Key key = cache.key_of(Fixture::requests("v3", "sm_90a")[1]);
+    const Outcome narrow = cache.run({"list", "--layer", pack});
+    CAPTURE(narrow.out);
+    for (const std::string_view line : lines_of(narrow.out)) {
+        // A path is told whole, once.
+        if (!line.starts_with("layer ")) {
+            // Bytes, of which there are at least as many as columns.
+            CHECK_MESSAGE(line.size() <= 102, std::string(line));
+        }
+    }
+    CHECK(contains(narrow.out, "\n" + key.digest().substr(0, 8) + "  sm_90a"));
+    CHECK_FALSE(contains(narrow.out, key.digest().substr(0, 9)));
+    CHECK(contains(narrow.out, "2.0 KiB"));
+    CHECK(contains(narrow.out, "now      2\n"));
+    CHECK(contains(narrow.out, "seqlen_q=0 seqlen_…"));
+    CHECK(contains(narrow.out, "\nlayer 1: " + pack + "\nlayer 2: " + cache.path().string()));
+
+    const Outcome whole = cache.run({"list", "--layer", pack, "--long"});
+    CAPTURE(whole.out);
+    CHECK(contains(whole.out, key.digest() + "  " + cache.path().string()));
+    CHECK(contains(whole.out, " shared_bytes_per_multiprocessor="));
+    CHECK(contains(whole.out, " 2000  20"));  // bytes, and a date of this century
+    CHECK_FALSE(contains(whole.out, "…"));
+}
+
 TEST_CASE("cache verify finds bad entries and removes them where it is told to") {
     Fixture cache;
     CHECK(cache.run({"verify"}).exit_code == exit_success);
@@ -225,11 +243,68 @@ TEST_CASE("cache verify finds bad entries and removes them where it is told to")
     CHECK(contains(damaged.out, "not checked"));
 }
 
-TEST_CASE("cache prune removes what it is told to and nothing without being told") {
+TEST_CASE("a path that is not there is refused by name where a cache or layer must be there") {
+    Fixture cache;
+    const std::string missing = (cache.folder() / "missing").string();
+    const std::string file = (cache.folder() / "file").string();
+    std::ofstream(file) << "no directory";
+    const std::vector<std::vector<std::string>> actions = {
+        {"list"}, {"verify"}, {"prune", "--all"}, {"explain", "--head-dim", "64"}};
+    for (const std::vector<std::string>& action : actions) {
+        CAPTURE(action.front());
+        const auto refused = [&](std::vector<std::string> rest) {
+            std::vector<std::string> arguments = {"cache"};
+            arguments.insert(arguments.end(), action.begin(), action.end());
+            arguments.insert(arguments.end(), rest.begin(), rest.end());
+            const Outcome told = test::command(arguments);
+            CHECK(told.exit_code == exit_failure);
+            CHECK(told.out.empty());
+            return told.errors;
+        };
+        CHECK(contains(refused({"--cache", missing}),
+                       "file_error: cache is '" + missing +
+                           "': nothing is there, and it must be a directory with entries"));
+        CHECK(contains(refused({"--cache", file}), "cache is '" + file + "': it is a file, and"));
+        CHECK(contains(refused({"--cache", cache.path(), "--layer", missing}),
+                       "file_error: layer is '" + missing +
+                           "': nothing is there, and it must be a directory with entries or a "
+                           "pack"));
+    }
+    CHECK_FALSE(std::filesystem::exists(missing));
+    const Outcome stray = test::command({"cache", "verify", missing});
+    CHECK(stray.exit_code == exit_usage);
+    CHECK(contains(stray.errors, missing));
+    CHECK(contains(stray.errors, "named by --cache, a pack by --layer"));
+    CHECK(cache.disk().list(cache::Check::heads).entries.size() == 3);
+}
+
+TEST_CASE("a cache that only the environment names may come to be later") {
+    const test::TemporaryDirectory folder;
+    const std::string later = (folder.path() / "later").string();
+    const Environment path("BACKLIGHT_CACHE_PATH", later);
+    const Outcome checked = test::command({"cache", "verify"});
+    CHECK(checked.exit_code == exit_success);
+    CHECK(contains(checked.out, later + ": not there\n"));
+    CHECK(test::command({"cache", "list"}).exit_code == exit_success);
+    CHECK(test::command({"cache", "prune", "--all"}).exit_code == exit_success);
+}
+
+TEST_CASE("cache prune without options names them with what they remove and removes nothing") {
     Fixture cache;
     const Outcome untold = cache.run({"prune"});
     CHECK(untold.exit_code == exit_failure);
-    CHECK(contains(untold.errors, "--unused-for, --to-bytes or --all"));
+    CHECK(untold.out.empty());
+    for (const char* part : {"invalid_argument: prune", "removes nothing", "it must be told what",
+                             "--unused-for AGE (what was not used for so long, for example 30d)",
+                             "--to-bytes SIZE (the least recently used", "--all (every entry)"}) {
+        CAPTURE(part);
+        CHECK(contains(untold.errors, part));
+    }
+    CHECK(cache.disk().list(cache::Check::heads).entries.size() == 3);
+}
+
+TEST_CASE("cache prune removes what it is told to") {
+    Fixture cache;
     CHECK(contains(cache.run({"prune", "--unused-for", "1d"}).out, "removed 0 entries"));
     CHECK(contains(cache.run({"prune", "--to-bytes", "1G"}).out, "removed 0 entries"));
     CHECK(contains(cache.run({"prune", "--to-bytes", "5K"}).out, "removed 2 entries"));
@@ -255,12 +330,13 @@ TEST_CASE("cache explain shows the lines of the specialisation that the nearest 
     Fixture cache;
     const Outcome told = cache.explain({}, "v2");
     CHECK(told.exit_code == exit_failure);
-    CHECK(contains(told.out, "differs in 1 field\n"));
+    CHECK(contains(told.out, "differs in 3 fields: block_q, stages, shared_bytes\n"));
     CHECK(contains(told.out, "wanted constexpr int block_q = 64;"));
     CHECK(contains(told.out, "found  constexpr int block_q = 32;"));
     CHECK_FALSE(contains(told.out, "head_dim = 64;"));
     // The same kernel for another target is nearer than another kernel for this one.
     const Outcome target = cache.explain({}, "v3", "sm_120a");
+    CHECK(contains(target.out, "differs in 2 fields: target, --gpu-architecture\n"));
     CHECK(contains(target.out, "target: wanted 'sm_120a', found 'sm_90a'"));
     CHECK(contains(target.out, "wanted --gpu-architecture=sm_120a"));
     CHECK(contains(cache.run({"explain", "--head-dim", "96"}).errors, "head-dim 96"));
@@ -271,6 +347,7 @@ TEST_CASE("cache explain says that another version of NVRTC counts where none ma
     const std::string pack = cache.pack("old.pack", "v2", "sm_90a", "1.2.3");
     const Outcome told = cache.explain({"--layer", pack}, "v2");
     CHECK(told.exit_code == exit_failure);
+    CHECK(contains(told.out, "differs in 1 field: compiler\n"));
     CHECK(contains(told.out, "found '1.2.3'"));
     CHECK(contains(told.out, "a hit all the same where the policy forbids"));
     {

@@ -134,11 +134,12 @@ TEST_CASE("a group has no more heads than there are") {
 TEST_CASE("the workspace of v4 is LSE, delta and the dQ accumulator, in this order") {
     fresh_driver();
     Runtime runtime(fake_options());
-    const attention::WorkspaceLayout layout(problem, KernelFamily::mma_resident);
+    const attention::WorkspaceLayout layout(problem, kernel_preset("v4"));
     void* const start = test::workspace_address;
     CHECK(layout.negated_lse_log2(start) == start);
     CHECK(layout.negated_delta(start) == layout.negated_lse_log2(start) + rows);
     CHECK(layout.d_q_accumulator_offset == rows * 8);
+    CHECK(layout.accumulator_heads == 2 * 3);
     CHECK(layout.bytes == rows * 8 + rows * 128 * 4);
     CHECK(runtime.backward(problem, kernel_preset("v4"))->workspace_bytes() == layout.bytes);
 }

@@ -258,7 +258,7 @@ TEST_CASE("wgmma gets maps of all but O, of halves of tiles of dK and dV, and it
         check_map(decoded(main.d_v), tensors.d_v, 256, 64);
         check_map(decoded(main.d_q), tensors.d_q, 192, 64);
 
-        const attention::WorkspaceLayout workspace(whole_tiles, KernelFamily::wgmma);
+        const attention::WorkspaceLayout workspace(whole_tiles, kernel_preset("wgmma"));
         CHECK(main.negated_lse_log2 == workspace.negated_lse_log2(test::workspace_address));
         CHECK(main.negated_delta == workspace.negated_delta(test::workspace_address));
         CHECK(main.d_q_accumulator == workspace.d_q_accumulator(test::workspace_address));
@@ -279,7 +279,7 @@ TEST_CASE("the workspace of wgmma is LSE, delta, counters and the dQ accumulator
     fresh_driver();
     Runtime runtime(fake_options());
     const std::size_t rows = 2 * 3 * 192;
-    const attention::WorkspaceLayout layout(whole_tiles, KernelFamily::wgmma);
+    const attention::WorkspaceLayout layout(whole_tiles, kernel_preset("wgmma"));
     void* const start = test::workspace_address;
     CHECK(layout.negated_lse_log2(start) == start);
     CHECK(layout.negated_delta(start) == layout.negated_lse_log2(start) + rows);
@@ -297,9 +297,46 @@ TEST_CASE("the workspace of wgmma is LSE, delta, counters and the dQ accumulator
     // Many heads: the counters take more than the alignment.
     AttentionProblem many = whole_tiles;
     many.heads = 1024;
-    const attention::WorkspaceLayout large(many, KernelFamily::wgmma);
+    const attention::WorkspaceLayout large(many, kernel_preset("wgmma"));
     CHECK(large.d_q_accumulator_offset > large.counters_offset + 2 * 1024 * sizeof(unsigned));
-    CHECK(large.bytes == large.d_q_accumulator_offset + large.rows * 128 * 4);
+}
+
+TEST_CASE("the dQ accumulator of wgmma has room for some heads only where there are many") {
+    auto& driver = fresh_driver();
+    Runtime runtime(fake_options());
+    const TileConfig& config = kernel_preset("wgmma");
+    AttentionProblem many = whole_tiles;
+    many.seqlen_q = 4096;
+    many.seqlen_kv = 4096;
+    std::size_t places = 0;
+    for (const std::int64_t batch : {8, 16}) {
+        many.batch = batch;
+        many.heads = 16;
+        const attention::WorkspaceLayout layout(many, config);
+        CHECK(layout.accumulator_heads < layout.batch_heads);
+        // Whole groups, so that a head is in the same position of its group as the one before it.
+        CHECK(layout.accumulator_heads % static_cast<std::size_t>(config.heads_per_group) == 0);
+        CHECK(layout.bytes == layout.d_q_accumulator_offset +
+                                  layout.accumulator_heads * 4096 * 128 * sizeof(float));
+        // As many whatever the batch: it is the blocks under way that need them.
+        CHECK((places == 0 || places == layout.accumulator_heads));
+        places = layout.accumulator_heads;
+
+        const auto plan = runtime.backward(many, config);
+        CHECK(plan->workspace_bytes() == layout.bytes);
+        driver.fake_reset();
+        run(*plan, tensors_at(many, test::tensor_base));
+        const std::vector<Launch> launches = driver.launches();
+        REQUIRE(launches.size() == 2);
+        const auto delta = launches[0].arguments_as<kernel::DeltaArguments>();
+        const auto main = launches[1].arguments_as<kernel::WgmmaArguments>();
+        CHECK(delta.accumulator_heads == static_cast<int>(places));
+        CHECK(main.accumulator_heads == static_cast<int>(places));
+        // A place is converted in an earlier round than that in which its next head begins.
+        const int groups = main.accumulator_heads / config.heads_per_group;
+        CHECK(main.conversion_lag >= 1);
+        CHECK(groups > main.conversion_lag);
+    }
 }
 
 TEST_CASE("a repeated run of wgmma encodes no map and another dK or dV does") {
@@ -399,6 +436,7 @@ TEST_CASE(
         CHECK(delta.lse_stride_head == 200);
         CHECK(delta.row_statistics == test::workspace_address);
         CHECK(delta.d_q_accumulator == accumulator);
+        CHECK(delta.accumulator_heads == 2 * 3);
         CHECK(delta.heads == 3);
         CHECK(delta.seqlen_q == 160);
 

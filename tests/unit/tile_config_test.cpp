@@ -62,11 +62,12 @@ TEST_CASE("shared memory of wgmma is K, V, Q, dO, dS, dQ, statistics, posted wor
     TileConfig config = kernel_preset("wgmma");
     config.stages = 2;
     // Two stages of Q and dO with LSE and delta; two buffers of dS; two of a part of dQ in fp32,
-    // and one on its way from fp32 to its own type; eight pieces of work; two barriers a stage of Q
-    // and of dO, a buffer of dS and a piece of work, and two of that way.
+    // and on its way to its own type three halves of one in fp32, one in that type, and 1 KB of
+    // zeros; six pieces of work; two barriers a stage of Q and of dO, a buffer of dS and a piece of
+    // work, and three of that way.
     const auto all_but_kv = [](std::size_t head_dim) {
         return 2 * (2 * 64 * head_dim * 2 + 2 * 64 * 4) + 2 * 64 * 128 * 2 + 2 * 64 * 64 * 4 +
-               64 * 64 * (4 + 2) + 8 * 32 + (2 * 4 + 2 * 2 + 8 * 2 + 2) * 8;
+               3 * 64 * 32 * 4 + 64 * 64 * 2 + 1024 + 6 * 32 + (2 * 4 + 2 * 2 + 6 * 2 + 3) * 8;
     };
     // K and V with two barriers each, at head_dim 64 twice, and there dK has a place of its own.
     CHECK(shared_memory_bytes(config, 128) == all_but_kv(128) + 2 * (128 * 128 * 2 + 2 * 8));

@@ -13,7 +13,7 @@
 #include "environment.hpp"
 #include "json_file.hpp"
 #include "matmul_peak.hpp"
-#include "plot.hpp"
+#include "plot_documents.hpp"
 #include "runtime_implementation.hpp"
 #include "session/gpu.hpp"
 #include "tuning/search_space.hpp"
@@ -181,36 +181,15 @@ void profile(Gpu& gpu, SupportKernels& support, const AttentionProblem& problem,
                        named.name, to_string(problem));
 }
 
-void draw_documents(const BenchOptions& options) {
-    if (options.plot.empty()) {
-        throw Error(ErrorCode::invalid_argument,
-                    "plot is not given: documents are for a picture, which needs a file");
-    }
-    std::vector<nlohmann::ordered_json> documents;
-    for (const std::string& file : options.plot_from) {
-        documents.push_back(read_json(file));
-    }
-    const std::vector<Chart> charts = bench_charts(documents);
-    if (charts.empty()) {
-        throw Error(ErrorCode::file_error,
-                    fmt::format("plot-from is '{}': it must hold the measurements of a `bench "
-                                "--json`, and there are none",
-                                fmt::join(options.plot_from, " ")));
-    }
-    // Not before: a check of the file makes one.
-    check_plot(options.plot);
-    draw(charts, options.plot);
-}
-
 }  // namespace
 
 void bench(const BenchOptions& options, std::ostream& out) {
     check_numbers(options);
-    check_json_path(options.json);
     if (!options.plot_from.empty()) {
-        draw_documents(options);
+        draw_documents(bench_documents, options.plot_from, options.plot, out);
         return;
     }
+    check_json_path(options.json);
     check_plot(options.plot);
     const std::vector<AttentionProblem> problems = problems_of(options);
     std::vector<NamedConfig> configs = configs_of(options);

@@ -84,6 +84,8 @@ void add_list(const Setup& setup, CLI::App& parent) {
     command->add_option("--kernel", arguments->options.kernel,
                         "Only those with this in the name of their entry point or source");
     command->add_option("--target", arguments->options.target, "Only those for this target");
+    command->add_flag("--long", arguments->options.whole,
+                      "Whole digests, paths, constants, bytes and dates, however wide the lines");
     command->add_option("--json", arguments->options.json, "File; - for standard output");
 }
 
@@ -112,10 +114,16 @@ void add_prune(const Setup& setup, CLI::App& parent) {
     };
     const auto arguments = std::make_shared<Arguments>();
     CLI::App* command = add_action(
-        setup, parent, "prune", "Remove entries of the layer that is written", [setup, arguments] {
+        setup, parent, "prune",
+        "Remove entries of the layer that is written: those that an option names",
+        [setup, arguments] {
             if (arguments->unused_for.empty() && arguments->to_bytes.empty() && !arguments->all) {
-                throw refused("prune", "",
-                              "told what to remove: --unused-for, --to-bytes or --all");
+                throw Error(
+                    ErrorCode::invalid_argument,
+                    "prune is given nothing to go by, and removes nothing: it must be told what to "
+                    "remove, by --unused-for AGE (what was not used for so long, for example 30d), "
+                    "--to-bytes SIZE (the least recently used until the rest fits, for example "
+                    "200M) or --all (every entry)");
             }
             cache::PruneOptions options;
             if (!arguments->unused_for.empty()) {

@@ -1,12 +1,14 @@
 #include "cache_explain.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "backlight/error.hpp"
 #include "command.hpp"
+#include "specialisation_text.hpp"
 #include "text_table.hpp"
 
 namespace backlight::tool {
@@ -15,20 +17,12 @@ namespace {
 
 constexpr const char* compiler_field = "compiler";
 
-std::vector<std::string_view> lines_of(std::string_view text) {
-    std::vector<std::string_view> lines;
-    while (!text.empty()) {
-        const std::size_t end = std::min(text.find('\n'), text.size());
-        lines.push_back(text.substr(0, end));
-        text.remove_prefix(std::min(end + 1, text.size()));
-    }
-    return lines;
-}
+constexpr std::size_t longest_value = 100;
 
-std::string shortened(std::string_view value) {
-    constexpr std::size_t longest = 100;
-    return value.size() <= longest ? std::string(value)
-                                   : fmt::format("{}…", value.substr(0, longest));
+bool has_lines(const cache::FieldDifference& difference) {
+    return difference.wanted && difference.found &&
+           (difference.wanted->find('\n') != std::string::npos ||
+            difference.found->find('\n') != std::string::npos);
 }
 
 struct DifferentLine {
@@ -74,6 +68,25 @@ std::vector<DifferentLine> different_lines(const cache::FieldDifference& differe
     return different_lines(lines(difference.wanted), lines(difference.found));
 }
 
+/// A field, or of one with several lines what these set: constants of a specialisation, options.
+std::vector<std::string> differing_names(const cache::FieldDifference& difference) {
+    if (!has_lines(difference)) {
+        return {difference.name};
+    }
+    std::vector<std::string> names;
+    for (const DifferentLine& line : different_lines(difference)) {
+        const std::optional<Constant> constant = constant_of(line.text);
+        const std::string name(constant ? constant->name
+                               : line.text.starts_with("--")
+                                   ? line.text.substr(0, line.text.find('='))
+                                   : std::string_view(difference.name));
+        if (std::ranges::find(names, name) == names.end()) {
+            names.push_back(name);
+        }
+    }
+    return names;
+}
+
 /// Of entries that differ in as few fields, the one that differs in the fewest lines of them.
 std::optional<cache::NearEntry> nearest_entry(const cache::LayeredCache& cache,
                                               const cache::Key& key) {
@@ -88,6 +101,17 @@ std::optional<cache::NearEntry> nearest_entry(const cache::LayeredCache& cache,
     };
     const auto nearest = std::ranges::min_element(near, {}, lines);
     return nearest == near.end() ? std::nullopt : std::optional(std::move(*nearest));
+}
+
+std::string summary_of(const std::vector<cache::FieldDifference>& differences) {
+    std::vector<std::string> names;
+    for (const cache::FieldDifference& difference : differences) {
+        const std::vector<std::string> more = differing_names(difference);
+        names.insert(names.end(), more.begin(), more.end());
+    }
+    return names.empty() ? "which could not be used: it differs in no field"
+                         : fmt::format("which differs in {} field{}: {}", names.size(),
+                                       names.size() == 1 ? "" : "s", fmt::join(names, ", "));
 }
 
 /// Why entries of any version of NVRTC are as good as others; nothing where only those of the one
@@ -111,12 +135,9 @@ std::string miss_text(const Explanation& miss, const compiler::KernelStore& stor
         return text + "    there are no entries to compare with\n";
     }
     const auto& differences = miss.nearest->differences;
-    text += fmt::format(
-        "    nearest: {} in {}, {} field{}\n", miss.nearest->stored.key.digest().substr(0, 12),
-        store.layer_names()[miss.nearest->layer],
-        differences.empty() ? "which could not be used: it differs in no"
-                            : fmt::format("which differs in {}", differences.size()),
-        differences.size() == 1 ? "" : "s");
+    text +=
+        fmt::format("    nearest: {} in {}, {}\n", miss.nearest->stored.key.digest().substr(0, 12),
+                    store.layer_names()[miss.nearest->layer], summary_of(differences));
     for (const cache::FieldDifference& difference : differences) {
         text += difference_text(difference);
     }
@@ -132,16 +153,13 @@ std::string miss_text(const Explanation& miss, const compiler::KernelStore& stor
 
 std::string difference_text(const cache::FieldDifference& difference) {
     const auto one_line = [](const std::optional<std::string>& value) {
-        return value ? fmt::format("'{}'", shortened(*value)) : "no such field";
+        return value ? fmt::format("'{}'", shortened(*value, longest_value)) : "no such field";
     };
-    const bool lines = difference.wanted && difference.found &&
-                       (difference.wanted->find('\n') != std::string::npos ||
-                        difference.found->find('\n') != std::string::npos);
-    if (lines) {
+    if (has_lines(difference)) {
         std::string text = fmt::format("    {}:\n", difference.name);
         for (const DifferentLine& line : different_lines(difference)) {
             text += fmt::format("      {} {}\n", line.wanted ? "wanted" : "found ",
-                                shortened(line.text));
+                                shortened(line.text, longest_value));
         }
         return text;
     }
@@ -166,6 +184,7 @@ std::vector<Explanation> explain_kernels(const std::vector<SelectedChain>& chain
 
 int explain_cache(const CacheLocation& location, const SelectionOptions& selection,
                   std::ostream& out) {
+    location.require_there();
     compiler::KernelStore store(location.store_options());
     const std::vector<SelectedChain> chains = select_chains(selection, store);
     const std::vector<Explanation> explanations = explain_kernels(chains, store);

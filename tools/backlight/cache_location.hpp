@@ -18,6 +18,10 @@ struct CacheLocation {
 
     void add_to(CLI::App& command);
 
+    /// Throws `file_error` where nothing is at a path that the command line names, or no directory
+    /// at that of `--cache`. What the environment names, and the default, may come to be later.
+    void require_there() const;
+
     /// A store over that cache, with the environment's NVRTC and policy.
     compiler::KernelStoreOptions store_options() const;
 };

@@ -15,6 +15,7 @@
 #include "command.hpp"
 #include "json_file.hpp"
 #include "json_text.hpp"
+#include "specialisation_text.hpp"
 #include "text_table.hpp"
 
 namespace backlight::tool {
@@ -44,6 +45,13 @@ std::string age_text(const std::optional<TimePoint>& when) {
 std::string time_text(TimePoint when) {
     return fmt::format("{:%Y-%m-%dT%H:%M:%S}Z",
                        fmt::gmtime(std::chrono::system_clock::to_time_t(when)));
+}
+
+bool is_there(const cache::LayerState& state) {
+    std::error_code unknown;
+    return state.kind == "pack in memory" ||
+           (state.kind == "directory" ? std::filesystem::is_directory(state.location, unknown)
+                                      : std::filesystem::exists(state.location, unknown));
 }
 
 /// What a layer turned out to be, once it had been looked at.
@@ -82,12 +90,8 @@ std::vector<LayerSummary> summaries_of(const compiler::KernelStore& store) {
     // After the listings: what is refused is known once it has been looked at.
     const std::vector<cache::LayerState> states = store.cache().states();
     for (std::size_t i = 0; i < summaries.size(); ++i) {
-        std::error_code unknown;
         summaries[i].state = states[i];
-        summaries[i].there = states[i].kind == "pack in memory" ||
-                             (states[i].kind == "directory"
-                                  ? std::filesystem::is_directory(states[i].location, unknown)
-                                  : std::filesystem::exists(states[i].location, unknown));
+        summaries[i].there = is_there(states[i]);
     }
     return summaries;
 }
@@ -131,6 +135,36 @@ bool matches(const cache::StoredEntry& entry, const ListOptions& options,
            (target.empty() || field_of(entry.key, "target") == target);
 }
 
+TextTable entry_table(bool whole) {
+    return whole ? TextTable({"entry", "layer", "target", "kernel", "constants", "registers",
+                              "spilled", "cubin", "last used"},
+                             5)
+                 : TextTable({"entry", "target", "kernel", "registers", "spilled", "cubin",
+                              "last used", "layer"},
+                             3);
+}
+
+void add_whole(TextTable& table, const cache::StoredEntry& entry, const std::string& layer) {
+    const auto metadata = nlohmann::json::parse(entry.metadata, nullptr, false);
+    table.add(
+        {entry.key.digest(), layer, field_of(entry.key, "target"), field_of(entry.key, "entry"),
+         specialisation_summary(field_of(entry.key, "specialisation")),
+         figure_of(metadata, "registers"), figure_of(metadata, "spill_store_bytes"),
+         std::to_string(entry.payload_bytes), entry.last_used ? time_text(*entry.last_used) : "-"});
+}
+
+/// Within the width of a terminal: the layer by its number, the constants below.
+void add_narrow(TextTable& table, const cache::StoredEntry& entry, std::size_t layer) {
+    constexpr std::size_t digits = 8;
+    constexpr std::size_t longest_name = 30;
+    const auto metadata = nlohmann::json::parse(entry.metadata, nullptr, false);
+    table.add({entry.key.digest().substr(0, digits), field_of(entry.key, "target"),
+               shortened(field_of(entry.key, "entry"), longest_name),
+               figure_of(metadata, "registers"), figure_of(metadata, "spill_store_bytes"),
+               byte_text(entry.payload_bytes), age_text(entry.last_used), std::to_string(layer)});
+    table.add_below(specialisation_summary(field_of(entry.key, "specialisation")));
+}
+
 Json to_json(const cache::StoredEntry& entry, const std::string& layer) {
     Json object = {{"digest", entry.key.digest()},
                    {"layer", layer},
@@ -148,27 +182,6 @@ Json to_json(const cache::StoredEntry& entry, const std::string& layer) {
 }
 
 }  // namespace
-
-std::string specialisation_summary(std::string_view specialisation) {
-    std::string summary;
-    while (!specialisation.empty()) {
-        const std::size_t end = std::min(specialisation.find('\n'), specialisation.size());
-        const std::string_view line = specialisation.substr(0, end);
-        specialisation.remove_prefix(std::min(end + 1, specialisation.size()));
-        const std::size_t equals = line.find(" = ");
-        const std::size_t stop = line.find(';');
-        if (equals == std::string_view::npos || stop == std::string_view::npos || stop < equals ||
-            !(line.starts_with("constexpr ") || line.starts_with("using "))) {
-            continue;
-        }
-        const std::string_view declared = line.substr(0, equals);
-        const std::size_t value = equals + 3;
-        summary +=
-            fmt::format("{}{}={}", summary.empty() ? "" : " ",
-                        declared.substr(declared.rfind(' ') + 1), line.substr(value, stop - value));
-    }
-    return summary;
-}
 
 void show_cache(const CacheLocation& location, const std::string& json, std::ostream& out) {
     check_json_path(json);
@@ -209,13 +222,12 @@ void show_cache(const CacheLocation& location, const std::string& json, std::ost
 }
 
 void list_cache(const CacheLocation& location, const ListOptions& options, std::ostream& out) {
-    check_json_path(options.json);
     const std::string target =
         options.target.empty() ? "" : device::target_by_name(options.target).name;
+    location.require_there();
+    check_json_path(options.json);
     const compiler::KernelStore store(location.store_options());
-    TextTable table({"entry", "layer", "target", "kernel", "constants", "registers", "spilled",
-                     "cubin", "last used"},
-                    5);
+    TextTable table = entry_table(options.whole);
     Json document = Json::array();
     std::size_t entries = 0;
     std::uint64_t bytes = 0;
@@ -227,16 +239,17 @@ void list_cache(const CacheLocation& location, const ListOptions& options, std::
             if (!matches(entry, options, target)) {
                 continue;
             }
-            const auto metadata = nlohmann::json::parse(entry.metadata, nullptr, false);
-            constexpr std::size_t digits = 12;
-            table.add({entry.key.digest().substr(0, digits), layer, field_of(entry.key, "target"),
-                       field_of(entry.key, "entry"),
-                       specialisation_summary(field_of(entry.key, "specialisation")),
-                       figure_of(metadata, "registers"), figure_of(metadata, "spill_store_bytes"),
-                       byte_text(entry.payload_bytes), age_text(entry.last_used)});
+            if (options.whole) {
+                add_whole(table, entry, layer);
+            } else {
+                add_narrow(table, entry, i + 1);
+            }
             document.push_back(to_json(entry, layer));
             ++entries;
             bytes += entry.bytes;
+        }
+        if (!options.whole) {
+            notes += fmt::format("layer {}: {}\n", i + 1, layer);
         }
         if (!listing.problem.empty()) {
             notes += fmt::format("{}: {}\n", layer, listing.problem);
@@ -256,6 +269,7 @@ void list_cache(const CacheLocation& location, const ListOptions& options, std::
 }
 
 int verify_cache(const CacheLocation& location, bool remove_bad, std::ostream& out) {
+    location.require_there();
     compiler::KernelStore store(location.store_options());
     bool good = true;
     for (std::size_t i = 0; i < store.cache().layer_count(); ++i) {
@@ -265,6 +279,11 @@ int verify_cache(const CacheLocation& location, bool remove_bad, std::ostream& o
         const cache::Listing listing = writable
                                            ? store.cache().writable()->verify(remove_bad)
                                            : store.cache().layer(i).list(cache::Check::everything);
+        const std::string refusal = store.cache().layer(i).refusal();
+        if (refusal.empty() && listing.problem.empty() && !is_there(store.cache().states()[i])) {
+            out << fmt::format("{}: not there\n", name);
+            continue;
+        }
         std::uint64_t bytes = 0;
         for (const cache::StoredEntry& entry : listing.entries) {
             bytes += entry.bytes;
@@ -277,7 +296,6 @@ int verify_cache(const CacheLocation& location, bool remove_bad, std::ostream& o
                                : writable && remove_bad ? "; not removed"
                                                         : "");
         }
-        const std::string refusal = store.cache().layer(i).refusal();
         if (!refusal.empty() || !listing.problem.empty()) {
             out << fmt::format("not checked: {}\n", !refusal.empty() ? refusal : listing.problem);
         }
@@ -288,6 +306,7 @@ int verify_cache(const CacheLocation& location, bool remove_bad, std::ostream& o
 
 int prune_cache(const CacheLocation& location, const cache::PruneOptions& options,
                 std::ostream& out) {
+    location.require_there();
     compiler::KernelStore store(location.store_options());
     if (store.cache().writable() == nullptr) {
         throw refused("cache", "", "a directory: there is no default one without HOME");

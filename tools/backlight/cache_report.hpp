@@ -1,17 +1,12 @@
 #pragma once
 
-#include <cstdint>
 #include <ostream>
 #include <string>
-#include <string_view>
 
 #include "backlight/cache/disk_cache.hpp"
 #include "cache_location.hpp"
 
 namespace backlight::tool {
-
-/// "Element=bf16 head_dim=128 causal=true …": the constants of a specialisation in one line.
-std::string specialisation_summary(std::string_view specialisation);
 
 /// The layers: where they are, whether they are used, what they hold. `json` is a file, "-" or
 /// empty, here as below.
@@ -22,9 +17,12 @@ struct ListOptions {
     std::string kernel;
     std::string target;
     std::string json;
+    /// Whole digests, paths, constants, bytes and dates, however wide that is.
+    bool whole = false;
 };
 
-/// The entries of all layers.
+/// The entries of all layers, in lines that a terminal is wide enough for unless they are to be
+/// `whole`.
 void list_cache(const CacheLocation& location, const ListOptions& options, std::ostream& out);
 
 /// Reads and checks every entry of every layer; with `remove_bad`, bad ones of the writable layer

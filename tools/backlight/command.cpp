@@ -329,7 +329,11 @@ int run_command(const std::vector<std::string>& arguments, std::ostream& out,
             if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
                 return app.exit(error, out, errors);  // --help, --version
             }
+            const bool stray = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
             errors << "backlight: usage: " << error.what()
+                   << (stray && app.got_subcommand("cache")
+                           ? "\na directory to look in is named by --cache, a pack by --layer"
+                           : "")
                    << "\nbacklight --help and backlight COMMAND --help tell the options\n";
             return exit_usage;
         }

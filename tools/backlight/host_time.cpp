@@ -51,7 +51,7 @@ class ReadyChain {
                                           chain[i].shape.dynamic_shared_bytes));
             shapes_.push_back(chain[i].shape);
         }
-        const attention::WorkspaceLayout layout(problem, config.family);
+        const attention::WorkspaceLayout layout(problem, config);
         void* const workspace = data.workspace(workspace_bytes);
         const BackwardTensors tensors = data.tensors();
         delta_ = attention::delta_arguments(problem, tensors, layout, workspace);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -42,10 +41,5 @@ void check_plot(const std::string& file);
 
 /// Runs gnuplot. Throws `file_error` with what it says.
 void draw(const std::vector<Chart>& charts, const std::string& file);
-
-/// A chart for each head dimension, mask and type in documents that `bench` wrote: kernels, and
-/// peers where a measurement has `peers` with `name` and `tflops`. Throws `file_error` for a
-/// document of another kind.
-std::vector<Chart> bench_charts(const std::vector<nlohmann::ordered_json>& documents);
 
 }  // namespace backlight::tool

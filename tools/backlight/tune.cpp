@@ -12,7 +12,7 @@
 #include "backlight/tuning.hpp"
 #include "environment.hpp"
 #include "json_file.hpp"
-#include "plot.hpp"
+#include "plot_documents.hpp"
 #include "progress_line.hpp"
 #include "runtime_implementation.hpp"
 #include "subcommand.hpp"
@@ -164,9 +164,17 @@ double parse_budget(const std::string& text) {
 }
 
 void tune(const TuneCommandOptions& options, std::ostream& out, std::ostream& errors) {
+    if (!options.plot_from.empty()) {
+        draw_documents(tune_documents, options.plot_from, options.plot, out);
+        return;
+    }
     const std::vector<AttentionProblem> problems = problems_of(options);
     TuneOptions tuning = tune_options(options);
     check_json_path(options.json);
+    if (!options.plot.empty() && problems.empty()) {
+        throw refused("plot", options.plot,
+                      "left out where only databases are merged or exported: nothing is timed");
+    }
     check_plot(options.plot);
     RuntimeOptions runtime_options;
     runtime_options.device = options.device.ordinal;
@@ -181,7 +189,6 @@ void tune(const TuneCommandOptions& options, std::ostream& out, std::ostream& er
         merge_databases(options, database, tables ? out : errors);
     }
     nlohmann::ordered_json document;
-    std::vector<Chart> charts;
     if (!problems.empty()) {
         require_possible(options.device, problems);
         Bench bench = open_bench(options.device, runtime_options);
@@ -212,7 +219,6 @@ void tune(const TuneCommandOptions& options, std::ostream& out, std::ostream& er
             document["tunings"].push_back(to_json(report));
             document["tunings"].back()["sm_clock_mhz"] = or_null(readings.sm_clock_mhz);
             document["tunings"].back()["power_watts"] = or_null(readings.power_watts);
-            charts.push_back(tune_chart(report));
             if (!options.json.empty() && options.json != "-") {
                 // After each problem: a sweep that is broken off has not been for nothing.
                 write_json(options.json, document, out);
@@ -233,7 +239,7 @@ void tune(const TuneCommandOptions& options, std::ostream& out, std::ostream& er
         write_json(options.json, document, out);
     }
     if (!options.plot.empty()) {
-        draw(charts, options.plot);
+        draw(tune_charts({document}), options.plot);
     }
 }
 

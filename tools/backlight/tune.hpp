@@ -34,6 +34,8 @@ struct TuneCommandOptions {
     std::string json;
     /// .svg or .png, or empty.
     std::string plot;
+    /// Documents that were written before: draw these and do nothing else.
+    std::vector<std::string> plot_from;
 };
 
 /// "90", "90s", "1.5m" or "1h", in seconds. Throws `invalid_argument`.

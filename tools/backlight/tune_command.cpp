@@ -40,6 +40,8 @@ void add_tune(const Setup& setup) {
                         "File for the records that plans may use; needs no GPU");
     command->add_option("--json", options.json, "File for every sample; - for standard output");
     command->add_option("--plot", options.plot, "Picture, .svg or .png, by gnuplot");
+    command->add_option("--plot-from", options.plot_from,
+                        "JSON of an earlier tune to draw, may be repeated; needs no GPU");
     command->callback([setup, arguments] {
         setup.action = [setup, arguments] {
             TuneCommandOptions& chosen = arguments->options;

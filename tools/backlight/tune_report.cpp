@@ -198,28 +198,4 @@ Json to_json(const TuneReport& report) {
     return document;
 }
 
-Chart tune_chart(const TuneReport& report) {
-    const AttentionProblem& problem = report.problem;
-    Chart chart{.kind = Chart::Kind::bars,
-                .title = fmt::format("B={} H={} N={} d={} {} {}", problem.batch, problem.heads,
-                                     problem.seqlen_q, problem.head_dim, to_string(problem.dtype),
-                                     problem.causal ? "causal" : "full"),
-                .x_label = "configuration: block_q, block_kv, warps, stages (wgmma: heads a group)",
-                .series = {{"presets", {}}, {"timed in full", {}}, {"screened", {}}}};
-    constexpr std::size_t most_bars = 40;
-    std::size_t bars = 0;
-    for (const TuneCandidate* candidate : ranked(report)) {
-        if (++bars > most_bars) {
-            break;
-        }
-        const std::size_t series = !candidate->preset.empty()                 ? 0
-                                   : candidate->outcome == TuneOutcome::timed ? 1
-                                                                              : 2;
-        chart.series[series].points.push_back(
-            {.label = candidate_name(*candidate), .y = rate(*candidate, report)});
-    }
-    std::erase_if(chart.series, [](const ChartSeries& series) { return series.points.empty(); });
-    return chart;
-}
-
 }  // namespace backlight::tool

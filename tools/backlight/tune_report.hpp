@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "backlight/tuning.hpp"
-#include "plot.hpp"
 
 namespace backlight::tool {
 
@@ -33,8 +32,5 @@ std::vector<std::string> presets_that_beat_the_winner(const TuneReport& report);
 std::string format_tune(const TuneReport& report);
 
 nlohmann::ordered_json to_json(const TuneReport& report);
-
-/// TFLOP/s over configurations, the fastest first.
-Chart tune_chart(const TuneReport& report);
 
 }  // namespace backlight::tool

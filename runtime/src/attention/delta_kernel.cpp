@@ -48,6 +48,7 @@ kernel::DeltaArguments delta_arguments(const AttentionProblem& problem,
         .negated_delta = layout.negated_delta(workspace),
         .counters = layout.counters(workspace),
         .d_q_accumulator = layout.d_q_accumulator(workspace),
+        .accumulator_heads = static_cast<int>(layout.accumulator_heads),
         .heads = static_cast<int>(problem.heads),
         .seqlen_q = static_cast<int>(problem.seqlen_q),
     };

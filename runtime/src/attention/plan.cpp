@@ -13,7 +13,7 @@ ChainPlan::ChainPlan(const AttentionProblem& problem, const TileConfig& config,
                      KernelLoader& loader, std::shared_ptr<Counters> counters)
     : problem_(problem),
       config_(config),
-      layout_(problem, config.family),
+      layout_(problem, config),
       device_(loader.shared_device()),
       counters_(std::move(counters)) {
     const std::vector<KernelPlan> chain =

@@ -103,14 +103,16 @@ std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim)
         const std::size_t statistics = 2 * stages * block_q * sizeof(float);  // LSE, delta
         // dK has a place of its own at head_dim 64.
         const std::size_t d_k = head_dim == 64 ? block_kv * depth * element_bytes : 0;
-        // dQ on its way to its own type: fp32, and 16 bits.
-        const std::size_t conversion = block_q * 64 * (sizeof(float) + element_bytes);
+        // dQ on its way to its own type: three halves of a part in fp32, one part in 16 bits, and
+        // zeros.
+        const std::size_t half_part = block_q * 32 * sizeof(float);
+        const std::size_t conversion = 3 * half_part + block_q * 64 * element_bytes + 1024;
         // At head_dim 64 there is room for the next K and V tile.
         const std::size_t kv_buffers = head_dim == 64 ? 2 : 1;
-        constexpr std::size_t work_slots = 8;
+        constexpr std::size_t work_slots = 6;
         // Four a buffer of K and V and a stage, four for the two buffers of dS, two a ticket, and
-        // two of the conversion.
-        const std::size_t barriers = 4 * kv_buffers + 4 * stages + 4 + 2 * work_slots + 2;
+        // three of the conversion.
+        const std::size_t barriers = 4 * kv_buffers + 4 * stages + 4 + 2 * work_slots + 3;
         constexpr std::size_t work_bytes = 32 * work_slots;
         return kv_buffers * kv_tiles + query_tiles + score_tiles + d_q_parts + d_k + conversion +
                statistics + work_bytes + barriers * barrier_bytes;

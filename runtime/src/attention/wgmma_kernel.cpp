@@ -1,48 +1,14 @@
-#include <algorithm>
 #include <cstdint>
 #include <numbers>
 
 #include "attention/kernels.hpp"
+#include "attention/wgmma_rounds.hpp"
 #include "compiler/specialisation.hpp"
 
 namespace backlight::attention {
 
-namespace {
-
-/// How the grid is made of rounds: see Work in attention_backward_wgmma/work.cuh.
-struct Rounds {
-    /// One block a multiprocessor, and no Hopper card has more of them.
-    static constexpr std::int64_t most_resident_blocks = 132;
-
-    std::int64_t tickets_a_round;
-    std::int64_t groups;
-    std::int64_t lead_groups;
-    std::int64_t conversion_lag;
-
-    Rounds(const AttentionProblem& problem, const TileConfig& config) noexcept {
-        const auto ceiling = [](std::int64_t value, std::int64_t unit) {
-            return (value + unit - 1) / unit;
-        };
-        tickets_a_round = config.heads_per_group * (problem.seqlen_kv / config.block_kv);
-        groups = ceiling(problem.batch * problem.heads, config.heads_per_group);
-        // Measured: a step takes twice as long at head_dim 128, and the L2 cache holds fewer heads.
-        const std::int64_t distance =
-            problem.head_dim > 64 ? most_resident_blocks / 4 : most_resident_blocks;
-        lead_groups = std::min(ceiling(distance, tickets_a_round), groups);
-        conversion_lag = lead_groups + 1;
-    }
-
-    std::int64_t tickets() const noexcept {
-        return (groups + lead_groups + conversion_lag) * tickets_a_round;
-    }
-    /// Blocks take tickets until there are none left.
-    std::int64_t blocks() const noexcept { return std::min(most_resident_blocks, tickets()); }
-};
-
-}  // namespace
-
 std::int64_t wgmma_tickets(const AttentionProblem& problem, const TileConfig& config) noexcept {
-    return Rounds(problem, config).tickets();
+    return WgmmaRounds(problem, config).tickets();
 }
 
 KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& config,
@@ -67,7 +33,7 @@ KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& confi
                     .entry = "attention_backward_wgmma",
                     .specialisation = specialisation.text(),
                     .target = target},
-        .shape = {.blocks = static_cast<std::uint32_t>(Rounds(problem, config).blocks()),
+        .shape = {.blocks = static_cast<std::uint32_t>(WgmmaRounds(problem, config).blocks()),
                   .threads = static_cast<std::uint32_t>(config.warps) * 32,
                   .dynamic_shared_bytes = static_cast<std::uint32_t>(shared_bytes),
                   .may_start_early = config.programmatic_dependent_launch},
@@ -87,10 +53,10 @@ kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem, const Ti
     arguments.batch_heads = static_cast<int>(problem.batch * problem.heads);
     arguments.seqlen_q = static_cast<int>(problem.seqlen_q);
     arguments.seqlen_kv = static_cast<int>(problem.seqlen_kv);
-    const Rounds rounds(problem, config);
+    const WgmmaRounds rounds(problem, config);
     arguments.tickets = static_cast<int>(rounds.tickets());
-    arguments.lead_groups = static_cast<int>(rounds.lead_groups);
     arguments.conversion_lag = static_cast<int>(rounds.conversion_lag);
+    arguments.accumulator_heads = static_cast<int>(rounds.accumulator_heads);
     return arguments;
 }
 

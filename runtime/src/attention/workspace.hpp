@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "arguments/attention_backward.h"
+#include "attention/wgmma_rounds.hpp"
 #include "backlight/problem.hpp"
 #include "backlight/tile_config.hpp"
 
@@ -17,19 +18,23 @@ struct WorkspaceLayout {
         return (offset + alignment - 1) / alignment * alignment;
     }
 
-    WorkspaceLayout(const AttentionProblem& problem, KernelFamily family) noexcept {
+    WorkspaceLayout(const AttentionProblem& problem, const TileConfig& config) noexcept {
         rows = static_cast<std::size_t>(problem.batch) * static_cast<std::size_t>(problem.heads) *
                static_cast<std::size_t>(problem.seqlen_q);
         counters_offset = aligned(rows * sizeof(kernel::RowStatistics));
+        batch_heads =
+            static_cast<std::size_t>(problem.batch) * static_cast<std::size_t>(problem.heads);
+        accumulator_heads = batch_heads;
         std::size_t counters = 0;
-        if (family == KernelFamily::wgmma) {
-            batch_heads =
-                static_cast<std::size_t>(problem.batch) * static_cast<std::size_t>(problem.heads);
+        if (config.family == KernelFamily::wgmma) {
             counters = 1 + 2 * batch_heads;
+            accumulator_heads =
+                static_cast<std::size_t>(WgmmaRounds(problem, config).accumulator_heads);
         }
         d_q_accumulator_offset = aligned(counters_offset + counters * sizeof(unsigned));
         bytes = d_q_accumulator_offset +
-                rows * static_cast<std::size_t>(problem.head_dim) * sizeof(float);
+                accumulator_heads * static_cast<std::size_t>(problem.seqlen_q) *
+                    static_cast<std::size_t>(problem.head_dim) * sizeof(float);
     }
 
     // Row statistics in the order of fragments, in the same place: first every LSE, then every
@@ -44,8 +49,7 @@ struct WorkspaceLayout {
     kernel::WgmmaCounters counters(void* workspace) const noexcept {
         auto* const first =
             reinterpret_cast<unsigned*>(static_cast<std::byte*>(workspace) + counters_offset);
-        return {
-            .tickets = first, .tiles_stored = first + 1, .blocks_done = first + 1 + batch_heads};
+        return {.tickets = first, .added = first + 1, .converted = first + 1 + batch_heads};
     }
 
     kernel::RowStatistics* row_statistics(void* workspace) const noexcept {
@@ -56,8 +60,9 @@ struct WorkspaceLayout {
                                         d_q_accumulator_offset);
     }
 
-    std::size_t rows = 0;         // of all queries
-    std::size_t batch_heads = 0;  // where there are counters
+    std::size_t rows = 0;  // of all queries
+    std::size_t batch_heads = 0;
+    std::size_t accumulator_heads = 0;  // whose dQ the accumulator holds at a time
     std::size_t counters_offset = 0;
     std::size_t d_q_accumulator_offset = 0;
     std::size_t bytes = 0;

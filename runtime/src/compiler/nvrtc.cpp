@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <mutex>
 #include <system_error>
 
 #include "backlight/error.hpp"
+#include "compiler/exit_guard.hpp"
 #include "device/shared_library.hpp"
 
 namespace backlight::compiler {
@@ -139,6 +141,8 @@ class Nvrtc::Program {
         }
     }
 
+    // First, so that it is the last to go.
+    ExitGuard guard_;
     const Nvrtc& nvrtc_;
     nvrtcProgram program_ = nullptr;
 };
@@ -185,6 +189,7 @@ Nvrtc::Nvrtc(const std::string& path) {
     if (!with_build.empty()) {
         version_ = with_build;
     }
+    ExitGuard::wait_at_exit();
 }
 
 void Nvrtc::require_target(const device::Target& target) const {
@@ -211,6 +216,9 @@ CompileResult Nvrtc::compile(const CompileRequest& request) const {
     CompileResult result;
     result.cubin = program.cubin();
     result.log = program.log();
+    // The first cubin makes NVRTC register more destructors.
+    static std::once_flag registered;
+    std::call_once(registered, ExitGuard::wait_at_exit);
     result.milliseconds =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     return result;

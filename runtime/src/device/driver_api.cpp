@@ -64,7 +64,8 @@ std::shared_ptr<const DriverApi> load_driver(const std::string& path) {
 
 std::shared_ptr<const DriverApi> open_driver(const std::string& path) {
     static std::mutex mutex;
-    static std::map<std::string, std::shared_ptr<const DriverApi>> opened;
+    // Never destroyed: the destructor of a static object may make a Runtime.
+    static auto& opened = *new std::map<std::string, std::shared_ptr<const DriverApi>>;
     const std::lock_guard lock(mutex);
     // A failure is not kept: a driver may be installed while the process runs.
     auto& api = opened[path];

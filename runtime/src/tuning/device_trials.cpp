@@ -50,12 +50,6 @@ DeviceTrials::DeviceTrials(attention::KernelLoader& loader, const AttentionProbl
     d_o_ = tensor(rows_q);
     lse_ = floats(rows_q);
     gradients_ = {tensor(rows_q), tensor(rows_kv), tensor(rows_kv)};
-    std::size_t workspace_bytes = 0;
-    for (const KernelFamily family : kernel_families()) {
-        workspace_bytes =
-            std::max(workspace_bytes, attention::WorkspaceLayout(problem, family).bytes);
-    }
-    workspace_ = ScratchMemory(device(), workspace_bytes);
     if (const std::size_t l2 = device().properties().l2_bytes; l2 > 0) {
         constexpr std::size_t least = std::size_t{256} << 20U;
         flush_ = ScratchMemory(device(), std::max(2 * l2, least));
@@ -172,6 +166,10 @@ const BackwardPlan& DeviceTrials::plan(const TileConfig& config) {
     }
     plans_.push_back(std::make_shared<attention::ChainPlan>(
         problem_, config, loader_, std::make_shared<attention::ChainPlan::Counters>()));
+    if (const std::size_t bytes = plans_.back()->workspace_bytes(); bytes > workspace_.bytes()) {
+        device().synchronise(stream_);
+        workspace_ = ScratchMemory(device(), bytes);
+    }
     return *plans_.back();
 }
 

@@ -176,6 +176,7 @@ TEST_CASE(
                 const TileConfig config = heuristic(problem, hopper);
                 TileConfig preset = kernel_preset("wgmma");
                 preset.heads_per_group = config.heads_per_group;
+                preset.stages = head_dim == 64 ? 3 : 2;
                 CHECK(config == preset);
                 for (const char* name : {"sm_100a", "sm_120a"}) {
                     const TileConfig resident = heuristic(problem, target_by_name(name));
@@ -193,11 +194,12 @@ TEST_CASE(
         return heuristic(problem, hopper).heads_per_group;
     };
     // As measured: see the heuristic.
-    CHECK(heads(1024, 128, true) == 8);
-    CHECK(heads(4096, 128, true) == 2);
-    CHECK(heads(1024, 128, false) == 2);
-    CHECK(heads(4096, 128, false) == 1);
-    CHECK(heads(1024, 64, true) == 1);
+    for (const std::int64_t head_dim : {64, 128}) {
+        CHECK(heads(4096, head_dim, true) == 4);
+        CHECK(heads(8192, head_dim, true) == 2);
+        CHECK(heads(1024, head_dim, false) == 1);
+        CHECK(heads(8192, head_dim, false) == 1);
+    }
     // 4160 is a multiple of 64, not of 128.
     CHECK(heuristic(square(4160, 128), hopper) == kernel_preset("v2"));
     CHECK(heuristic(square(4160, 64), hopper) == kernel_preset("v3"));

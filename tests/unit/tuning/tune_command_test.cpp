@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <iostream>
+#include <iterator>
 
 #include "backlight/error.hpp"
 #include "command.hpp"
 #include "command_test_support.hpp"
-#include "plot.hpp"
+#include "json_file.hpp"
+#include "plot_documents.hpp"
 #include "temporary_directory.hpp"
 #include "tune.hpp"
 #include "tune_report.hpp"
@@ -54,6 +56,42 @@ TuneReport report() {
 
 const char* const no_programs = "/nonexistent";
 
+nlohmann::ordered_json tune_document() {
+    return {{"tunings", {to_json(report())}}};
+}
+
+nlohmann::ordered_json bench_document() {
+    const auto measurement = [](int seqlen, double rate) {
+        return nlohmann::ordered_json{
+            {"problem",
+             {{"seqlen_q", seqlen}, {"head_dim", 128}, {"causal", true}, {"dtype", "bf16"}}},
+            {"variants", {{{"kernel", "v3"}, {"tflops", rate}}}},
+            {"peers", {{{"name", "cuDNN"}, {"tflops", 2 * rate}}}}};
+    };
+    return {{"gpu", {{"name", "Test card"}}},
+            {"measurements", {measurement(4096, 200), measurement(512, 100)}}};
+}
+
+/// A gnuplot that keeps the script that it is given.
+class ScriptKeeper {
+  public:
+    ScriptKeeper() : path_("PATH", folder_.path()) {
+        const auto program = folder_.path() / "gnuplot";
+        std::ofstream(program) << "#!/bin/sh\n/bin/cp \"$1\" '" << file("script") << "'\n";
+        std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+    }
+
+    std::string file(const char* name) const { return (folder_.path() / name).string(); }
+    std::string script() const {
+        std::ifstream kept(file("script"));
+        return {std::istreambuf_iterator<char>(kept), {}};
+    }
+
+  private:
+    TemporaryDirectory folder_;
+    Environment path_;
+};
+
 }  // namespace
 
 TEST_CASE("a refused argument of tune names the option and its value and the rule") {
@@ -81,7 +119,10 @@ TEST_CASE("a picture of a document without measurements is refused and leaves no
     std::ofstream(document) << R"({"gpu": {"name": "Test card"}, "measurements": []})";
     const auto picture = folder.path() / "empty.svg";
     check_failure({"bench", "--plot-from", document, "--plot", picture.string()},
-                  {"file_error", "plot-from is '" + document, "none"});
+                  {"file_error", "plot-from is '" + document, "measurements", "none"});
+    std::ofstream(document) << R"({"tunings": []})";
+    check_failure({"tune", "--plot-from", document, "--plot", picture.string()},
+                  {"file_error", "plot-from is '" + document, "tunings of a `tune --json`"});
     CHECK_FALSE(std::filesystem::exists(picture));
 }
 
@@ -162,7 +203,7 @@ TEST_CASE("the JSON of a tuning holds every sample and what follows from it") {
 }
 
 TEST_CASE("a script for gnuplot holds the figures and quotes what people wrote") {
-    Chart chart = tune_chart(report());
+    Chart chart = tune_charts({tune_document()}).at(0);
     chart.title = "It's a title";
     const std::string script = gnuplot_script({chart}, "it's.svg");
     CAPTURE(script);
@@ -184,17 +225,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a picture of a bench has a line a kernel and a peer over the sequence lengths") {
-    const auto measurement = [](int seqlen, double rate) {
-        return nlohmann::ordered_json{
-            {"problem",
-             {{"seqlen_q", seqlen}, {"head_dim", 128}, {"causal", true}, {"dtype", "bf16"}}},
-            {"variants", {{{"kernel", "v3"}, {"tflops", rate}}}},
-            {"peers", {{{"name", "cuDNN"}, {"tflops", 2 * rate}}}}};
-    };
-    const nlohmann::ordered_json document = {
-        {"gpu", {{"name", "Test card"}}},
-        {"measurements", {measurement(4096, 200), measurement(512, 100)}}};
-    const auto charts = bench_charts({document});
+    const auto charts = bench_charts({bench_document()});
     REQUIRE(charts.size() == 1);
     REQUIRE(charts[0].series.size() == 2);
     CHECK(charts[0].series[0].name == "v3");
@@ -204,4 +235,53 @@ TEST_CASE("a picture of a bench has a line a kernel and a peer over the sequence
     CHECK(charts[0].series[1].points[0].y == 200);
     CHECK(contains(gnuplot_script(charts, "a.svg"), "set logscale x 2"));
     check_refused(ErrorCode::file_error, {"bench --json"}, [] { bench_charts({{{"a", 1}}}); });
+}
+
+TEST_CASE("a picture of a tuning has the presets and the fastest first") {
+    nlohmann::ordered_json document = tune_document();
+    auto& candidates = document["tunings"][0]["candidates"];
+    candidates[1]["outcome"] = "slow";
+    candidates[1]["configuration"] = "tile_16_64_4_2";
+    const auto charts = tune_charts({document});
+    REQUIRE(charts.size() == 1);
+    CHECK(charts[0].kind == Chart::Kind::bars);
+    REQUIRE(charts[0].series.size() == 3);
+    REQUIRE(charts[0].series[0].points.size() == 2);
+    CHECK(charts[0].series[0].points[0].label == "v3");
+    CHECK(charts[0].series[0].points[1].label == "v1");
+    CHECK(charts[0].series[1].points.at(0).label == "tile_64_128_8_1");
+    CHECK(charts[0].series[1].points.at(0).y == doctest::Approx(858.993));
+    CHECK(charts[0].series[2].name == "screened");
+    CHECK(charts[0].series[2].points.at(0).label == "tile_16_64_4_2");
+    check_refused(ErrorCode::file_error, {"tune --json"}, [] { tune_charts({bench_document()}); });
+}
+
+TEST_CASE("documents of earlier runs are drawn without a driver and the file is told") {
+    const Environment no_driver("BACKLIGHT_DRIVER_PATH", "/nonexistent/libcuda.so.1");
+    const ScriptKeeper gnuplot;
+    write_json(gnuplot.file("tune.json"), tune_document(), std::cout);
+    write_json(gnuplot.file("bench.json"), bench_document(), std::cout);
+    const std::string picture = gnuplot.file("picture.svg");
+
+    const Outcome tuned = command({"tune", "--plot-from", gnuplot.file("tune.json"), "--plot-from",
+                                   gnuplot.file("tune.json"), "--plot", picture});
+    CAPTURE(tuned.errors);
+    CHECK(tuned.exit_code == exit_success);
+    CHECK(tuned.out == picture + ": 2 charts of 2 documents\n");
+    CHECK(contains(gnuplot.script(), "set output '" + picture));
+    CHECK(contains(gnuplot.script(), "tile_64_128_8_1"));
+
+    const Outcome timed =
+        command({"bench", "--plot-from", gnuplot.file("bench.json"), "--plot", picture});
+    CAPTURE(timed.errors);
+    CHECK(timed.exit_code == exit_success);
+    CHECK(timed.out == picture + ": 1 chart of 1 document\n");
+    CHECK(contains(gnuplot.script(), "cuDNN"));
+
+    check_failure({"tune", "--plot-from", gnuplot.file("tune.json")},
+                  {"invalid_argument", "plot is not given"});
+    check_failure({"tune", "--plot-from", gnuplot.file("bench.json"), "--plot", picture},
+                  {"file_error", "tune --json"});
+    check_failure({"tune", "--merge", "a.json", "--plot", picture},
+                  {"invalid_argument", "plot is '" + picture, "nothing is timed"});
 }
