@@ -21,7 +21,7 @@
 //     barriers       q_full, d_o_full   arrive       wait
 //
 // The first warp waits before dK instead: behind the arrivals it asks for the next tile, whose Q
-// has a second place and whose dO may go over this one's (see KeyWarp::end_reads for why that is safe).
+// has a second place and whose dO may go over this one's (KeyWarp::end_reads says why).
 // What a tile leaves idle, mostly at the exchange, a second block on the same multiprocessor fills.
 //
 // dQ and dK lack the factor softmax_scale: dK gets it when it is stored, dQ when it is converted.
