@@ -30,8 +30,8 @@ __device__ __forceinline__ float dot_pair(uint32_t a, uint32_t b) {
     return x.x * y.x + x.y * y.y;
 }
 
-/// Where the wgmma kernel looks for a row's statistics. A thread of a product's result holds
-/// columns 2t, 2t + 1, 2t + 8, 2t + 9 of each group of sixteen: they come to lie next to each
+/// Where kernels with keys as rows look for a query's statistics. A thread of a product's result
+/// holds columns 2t, 2t + 1, 2t + 8, 2t + 9 of each group of sixteen: they come to lie next to each
 /// other.
 __device__ __forceinline__ int64_t fragment_order(int64_t row) {
     const int column = static_cast<int>(row % 16);
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
     const int row_blocks =
         (arguments.seqlen_q + specialisation::rows_per_block - 1) / specialisation::rows_per_block;
     const int64_t batch_head = blockIdx.x / row_blocks;
-    if constexpr (specialisation::statistics_in_fragment_order) {
+    if constexpr (specialisation::counts_progress) {
         if (threadIdx.x == 0 && blockIdx.x % row_blocks == 0) {
             arguments.counters.added[batch_head] = 0;
             arguments.counters.converted[batch_head] = 0;

@@ -40,9 +40,9 @@ struct DeltaArguments {
     Strides d_o_strides;
     long long lse_stride_batch;
     long long lse_stride_head;
-    // Where the main kernel is mma's:
+    // Where the main kernel's rows are queries:
     RowStatistics* row_statistics;  // (batch, heads, seqlen_q)
-    // Where it is wgmma's, in the order of its fragments:
+    // Where its rows are keys, in the order of its fragments:
     float* negated_lse_log2;  // (batch, heads, seqlen_q)
     float* negated_delta;     // (batch, heads, seqlen_q)
     WgmmaCounters counters;

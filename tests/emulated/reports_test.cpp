@@ -119,6 +119,15 @@ TEST_CASE("no access of the wgmma kernel to shared memory has a bank conflict") 
     }
 }
 
+TEST_CASE("no access of the register-resident kernel to shared memory has a bank conflict") {
+    for (const std::int64_t head_dim : {64, 128}) {
+        counts_without_conflict(kernel_preset("v4"), 64, head_dim);
+    }
+    TileConfig tall = kernel_preset("v4");
+    tall.block_q = 64;
+    counts_without_conflict(tall, 128, 64);
+}
+
 TEST_CASE("no access of the mma kernel to shared memory has a bank conflict") {
     for (const KernelPreset& preset : kernel_presets()) {
         if (preset.config.family != KernelFamily::mma) {

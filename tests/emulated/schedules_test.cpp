@@ -46,25 +46,29 @@ void run_schedules(KernelFamily family, std::int64_t head_dim, bool causal, std:
     }
 }
 
-// Of mma, three presets each: 1,008 schedules in all.
+// Of mma three presets each, and of mma_resident one: 1,344 schedules in all.
 constexpr std::uint64_t seeds_each = 84;
 // A step of wgmma is one of 512 threads; its blocks wait for each other, too.
 constexpr std::uint64_t wgmma_seeds_each = 25;
 
 TEST_CASE("no schedule of head_dim 64 without a mask is reported or changes dK and dV") {
     run_schedules(KernelFamily::mma, 64, false, seeds_each);
+    run_schedules(KernelFamily::mma_resident, 64, false, seeds_each);
     run_schedules(KernelFamily::wgmma, 64, false, wgmma_seeds_each);
 }
 TEST_CASE("no schedule of head_dim 64 with a causal mask is reported or changes dK and dV") {
     run_schedules(KernelFamily::mma, 64, true, seeds_each);
+    run_schedules(KernelFamily::mma_resident, 64, true, seeds_each);
     run_schedules(KernelFamily::wgmma, 64, true, wgmma_seeds_each);
 }
 TEST_CASE("no schedule of head_dim 128 without a mask is reported or changes dK and dV") {
     run_schedules(KernelFamily::mma, 128, false, seeds_each);
+    run_schedules(KernelFamily::mma_resident, 128, false, seeds_each);
     run_schedules(KernelFamily::wgmma, 128, false, wgmma_seeds_each);
 }
 TEST_CASE("no schedule of head_dim 128 with a causal mask is reported or changes dK and dV") {
     run_schedules(KernelFamily::mma, 128, true, seeds_each);
+    run_schedules(KernelFamily::mma_resident, 128, true, seeds_each);
     run_schedules(KernelFamily::wgmma, 128, true, wgmma_seeds_each);
 }
 
@@ -73,6 +77,7 @@ TEST_SUITE("long") {
         for (const std::int64_t head_dim : {64, 128}) {
             for (const bool causal : {false, true}) {
                 run_schedules(KernelFamily::mma, head_dim, causal, 200);
+                run_schedules(KernelFamily::mma_resident, head_dim, causal, 200);
                 run_schedules(KernelFamily::wgmma, head_dim, causal, 200);
             }
         }

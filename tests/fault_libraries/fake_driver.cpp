@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "arguments/attention_backward.h"
+#include "arguments/attention_backward_mma_resident.h"
 #include "device/driver_api.hpp"
 
 // cuda.h renames functions to their newest versions; here every function is defined under the very
@@ -143,6 +144,9 @@ void copy_name(char (&destination)[name_bytes], const FakeKernel& kernel) {
     }
     if (kernel == "attention_backward_wgmma") {
         return sizeof(WgmmaArguments);
+    }
+    if (kernel == "attention_backward_mma_resident") {
+        return sizeof(MmaResidentArguments);
     }
     if (kernel == "attention_backward_convert") {
         return sizeof(ConvertArguments);

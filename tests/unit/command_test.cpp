@@ -72,7 +72,8 @@ TEST_CASE("a tile is four positive whole numbers between commas") {
     }
 }
 
-TEST_CASE("a tile may name its fields, and what it leaves out is the default or wgmma's preset") {
+TEST_CASE(
+    "a tile may name its fields, and what it leaves out is its family's preset or the default") {
     TileConfig wgmma = kernel_preset("wgmma");
     CHECK(parse_tile("family=wgmma") == wgmma);
     wgmma.heads_per_group = 8;
@@ -80,18 +81,22 @@ TEST_CASE("a tile may name its fields, and what it leaves out is the default or 
     wgmma.stages = 3;
     CHECK(parse_tile("family=wgmma,heads_per_group=8,stages=3") == wgmma);
     CHECK(parse_tile("family=wgmma,stages=3,heads_per_group=8") == wgmma);
+    TileConfig resident = kernel_preset("v4");
+    CHECK(parse_tile("family=mma_resident") == resident);
+    resident.block_q = 64;
+    CHECK(parse_tile("family=mma_resident,block_q=64") == resident);
     CHECK(parse_tile("block_q=32,block_kv=64,warps=8,stages=2") == kernel_preset("v3"));
     CHECK(parse_tile("family=mma,block_q=32,stages=2") == TileConfig{.block_q = 32, .stages = 2});
     for (const char* text :
-         {"family=hopper", "family=", "family", "heads_per_group=", "heads_per_group=eight",
-          "heads_per_group=8x", "stages=2,,warps=8", "tiles=4", "=8", "heads_per_group=99999999999",
-          "family=wgmma heads_per_group=8"}) {
+         {"family=hopper", "family=mma_", "family=", "family",
+          "heads_per_group=", "heads_per_group=eight", "heads_per_group=8x", "stages=2,,warps=8",
+          "tiles=4", "=8", "heads_per_group=99999999999", "family=wgmma heads_per_group=8"}) {
         const std::string quoted = std::string("'") + text + "'";
         check_refused(ErrorCode::invalid_argument, {"tile is " + quoted},
                       [&] { parse_tile(text); });
     }
     check_refused(ErrorCode::invalid_argument,
-                  {"name=value", "family (mma, wgmma)", "heads_per_group"},
+                  {"name=value", "family (mma, wgmma, mma_resident)", "heads_per_group"},
                   [] { parse_tile("tiles=4"); });
 }
 
@@ -110,6 +115,9 @@ TEST_CASE("a configuration is called by its preset, whatever its launch, else by
     CHECK(config_name(wgmma) == "wgmma_64_128_16_2_heads_16");
     wgmma.stages = 3;
     CHECK(config_name(wgmma) == "wgmma_64_128_16_3_heads_16");
+    TileConfig resident = kernel_preset("v4");
+    resident.heads_per_group = 16;
+    CHECK(config_name(resident) == "mma_resident_32_64_4_2_heads_16");
 }
 
 TEST_CASE(

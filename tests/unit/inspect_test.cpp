@@ -68,6 +68,40 @@ TEST_CASE("v3 on sm_120a at head_dim 128 causal has no spill and 73744 bytes of 
     CHECK(json["threads"] == 256);
 }
 
+TEST_CASE("v4 compiles without a spill and two of its blocks fit a multiprocessor") {
+    for (const char* target : {"sm_90a", "sm_120a"}) {
+        for (const std::int64_t head_dim : {128, 64}) {
+            for (const DataType dtype : {DataType::bf16, DataType::fp16}) {
+                for (const bool causal : {false, true}) {
+                    InspectOptions options = options_for(target, {"v4"});
+                    if (head_dim == 64) {
+                        options.tiles = {"family=mma_resident,block_q=64"};
+                    }
+                    options.head_dim = head_dim;
+                    options.dtype = dtype;
+                    options.causal = causal;
+                    for (const Inspection& inspection : inspect_kernels(options)) {
+                        CAPTURE(inspection.name);
+                        CAPTURE(std::string(target));
+                        CAPTURE(head_dim);
+                        CAPTURE(causal);
+                        const KernelResources& main = inspection.main().resources;
+                        CHECK(main.kernel == "attention_backward_mma_resident");
+                        CHECK(main.threads == 128);
+                        CHECK(main.registers <= 255);
+                        CHECK(main.stack_bytes == 0);
+                        CHECK(main.spill_store_bytes == 0);
+                        CHECK(main.spill_load_bytes == 0);
+                        CHECK(main.performance_warnings == std::vector<std::string>{});
+                        const bool small = head_dim == 64 && inspection.name == "v4";
+                        CHECK(main.blocks_per_multiprocessor == (small ? 3 : 2));
+                    }
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("wgmma compiles for sm_90a without a spill and without a message of ptxas about speed") {
     for (const std::int64_t head_dim : {128, 64}) {
         for (const DataType dtype : {DataType::bf16, DataType::fp16}) {
@@ -214,7 +248,7 @@ TEST_CASE(
     for (const Inspection& inspection : inspect_kernels(options)) {
         names.push_back(inspection.name);
     }
-    CHECK(names == std::vector<std::string>{"v1", "v2", "v3"});
+    CHECK(names == std::vector<std::string>{"v1", "v2", "v3", "v4"});
     check_refused(ErrorCode::unsupported, {"family is wgmma", "sm_120a"},
                   [] { inspect_kernels(options_for("sm_120a", {"wgmma"})); });
 }

@@ -68,13 +68,14 @@ TEST_CASE("a manifest entry says its problem and what it leaves out comes from t
     CHECK(problems[2].problem.seqlen_kv == 256);
 }
 
-TEST_CASE("a configuration of a manifest may be one of wgmma, of which few fields need be given") {
+TEST_CASE("of a configuration of wgmma or mma_resident a manifest need give few fields") {
     const auto problems = parsed(R"([{"head_dim": 64, "configurations": [
         {"family": "wgmma"},
         {"family": "wgmma", "heads_per_group": 8, "stages": 3},
-        {"family": "mma", "block_q": 32, "block_kv": 64, "warps": 8, "stages": 2}]}])");
+        {"family": "mma", "block_q": 32, "block_kv": 64, "warps": 8, "stages": 2},
+        {"family": "mma_resident", "block_q": 64}]}])");
     const auto& configs = problems.at(0).configs;
-    REQUIRE(configs.size() == 3);
+    REQUIRE(configs.size() == 4);
     CHECK(configs[0].name == "wgmma");
     CHECK(configs[0].config == kernel_preset("wgmma"));
     TileConfig deeper = kernel_preset("wgmma");
@@ -82,6 +83,9 @@ TEST_CASE("a configuration of a manifest may be one of wgmma, of which few field
     deeper.stages = 3;
     CHECK(configs[1].config == deeper);
     CHECK(configs[2].config == kernel_preset("v3"));
+    TileConfig tall = kernel_preset("v4");
+    tall.block_q = 64;
+    CHECK(configs[3].config == tall);
 }
 
 TEST_CASE("what is wrong in a manifest is told by entry and field and value and rule") {
@@ -112,7 +116,7 @@ TEST_CASE("what is wrong in a manifest is told by entry and field and value and 
          {"entry 1: configuration 2", "block_kv is missing"}},
         {R"([{"head_dim": 64, "configurations": [{"blockq": 64}]}])", {"'blockq'"}},
         {R"([{"head_dim": 64, "configurations": [{"family": "ptx"}]}])",
-         {"family is \"ptx\"", "\"mma\" or \"wgmma\""}},
+         {"family is \"ptx\"", "\"mma\" or \"wgmma\" or \"mma_resident\""}},
         {R"([{"head_dim": 64, "configurations": [{"family": "wgmma", "heads_per_group": 0}]}])",
          {"entry 1: configuration 1", "heads_per_group is 0", "whole number"}},
         {R"([{"head_dim": 64, "configurations": [{"family": "mma", "stages": 2}]}])",

@@ -138,12 +138,13 @@ TEST_CASE("the replay of a verification is its own command line") {
     options.device.emulation->grid_order = GridOrder::descending;
     options.quick = true;
     options.kernels = {"v1", "v3"};
+    options.tiles = {"32,64,4,2"};
     options.head_dims = {64};
     options.dtypes = {DataType::fp16};
     options.repeats = 5;
     CHECK(replay_command(options) ==
           "backlight verify --device emulated --seed 42 --grid-order descending --quick --kernel "
-          "v1 --kernel v3 --head-dim 64 --dtype fp16 --repeats 5");
+          "v1 --kernel v3 --tile 32,64,4,2 --head-dim 64 --dtype fp16 --repeats 5");
 }
 
 TEST_CASE("the emulated device gets few tiles of every kind of problem and fp64 for each") {

@@ -1,6 +1,7 @@
 #include "backlight/tile_config.hpp"
 
 #include <string>
+#include <vector>
 
 #include "test_support.hpp"
 
@@ -12,8 +13,8 @@ using backlight::SequenceLengths;
 using backlight::shared_memory_bytes;
 using backlight::TileConfig;
 
-TEST_CASE("the presets are v1, v2 and v3, with the tiles of the article, and wgmma") {
-    REQUIRE(kernel_presets().size() == 4);
+TEST_CASE("the presets are v1, v2 and v3, with the tiles of the article, wgmma and v4") {
+    REQUIRE(kernel_presets().size() == 5);
     CHECK(kernel_presets()[0].name == "v1");
     CHECK(kernel_presets()[1].name == "v2");
     CHECK(kernel_presets()[2].name == "v3");
@@ -25,18 +26,19 @@ TEST_CASE("the presets are v1, v2 and v3, with the tiles of the article, and wgm
           TileConfig{.block_q = 32, .block_kv = 64, .warps = 8, .stages = 2});
     CHECK(kernel_presets()[3].name == "wgmma");
     CHECK(kernel_preset("wgmma").family == KernelFamily::wgmma);
+    CHECK(kernel_presets()[4].name == "v4");
+    CHECK(kernel_preset("v4").family == KernelFamily::mma_resident);
     for (const auto& preset : kernel_presets()) {
-        CHECK((preset.config.family == KernelFamily::wgmma) == (preset.name == "wgmma"));
         CHECK_FALSE(preset.description.empty());
         CHECK(&kernel_preset(preset.name) == &preset.config);
     }
 }
 
 TEST_CASE("an unknown preset is refused with the names there are") {
-    for (const char* name : {"v4", "", "V3", "v3 "}) {
+    for (const char* name : {"v5", "", "V3", "v3 "}) {
         backlight::test::check_refused(
             ErrorCode::unknown_kernel,
-            {"kernel is '" + std::string(name) + "'", "v1, v2, v3, wgmma"},
+            {"kernel is '" + std::string(name) + "'", "v1, v2, v3, wgmma, v4"},
             [&] { kernel_preset(name); });
     }
 }
@@ -83,6 +85,33 @@ TEST_CASE("shared memory of wgmma is K, V, Q, dO, dS, dQ, statistics, posted wor
         other.heads_per_group = heads;
         CHECK(shared_memory_bytes(other, 64) == shared_memory_bytes(config, 64));
     }
+}
+
+TEST_CASE("shared memory of mma_resident is K, Q twice, dO, dS twice, statistics and barriers") {
+    TileConfig config = kernel_preset("v4");
+    const auto expected = [](std::size_t block_q, std::size_t head_dim) {
+        return 64 * head_dim * 2 + 3 * block_q * head_dim * 2 + 2 * 64 * block_q * 2 +
+               2 * block_q * 4 + 5 * 8;
+    };
+    CHECK(shared_memory_bytes(config, 128) == expected(32, 128));
+    CHECK(shared_memory_bytes(config, 64) == expected(32, 64));
+    config.block_q = 64;
+    CHECK(shared_memory_bytes(config, 64) == expected(64, 64));
+    // Two blocks fit the 100 KiB of a GeForce's multiprocessor, each with the 1 KiB that the driver
+    // keeps for itself; three of the smallest.
+    CHECK(expected(32, 128) == 49448);
+    CHECK(expected(64, 64) == 49704);
+    CHECK(2 * (expected(64, 64) + 1024) <= 100 * 1024);
+    CHECK(3 * (expected(32, 64) + 1024) <= 100 * 1024);
+}
+
+TEST_CASE("the families have names of their own and all but mma take heads in groups") {
+    std::vector<std::string> names;
+    for (const KernelFamily family : backlight::kernel_families()) {
+        names.emplace_back(to_string(family));
+        CHECK(backlight::groups_heads(family) == (family != KernelFamily::mma));
+    }
+    CHECK(names == std::vector<std::string>{"mma", "wgmma", "mma_resident"});
 }
 
 TEST_CASE("the text of a configuration names every field with its value") {

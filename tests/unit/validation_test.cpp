@@ -204,7 +204,64 @@ TEST_CASE("a wgmma configuration is refused by each of its rules, with field, va
     }
     TileConfig no_family;
     no_family.family = static_cast<KernelFamily>(7);
-    refused(no_family, good_problem, {"family is 7", "mma or wgmma"});
+    refused(no_family, good_problem, {"family is 7", "mma, wgmma or mma_resident"});
+}
+
+TEST_CASE("mma_resident fits every head_dim and target, and tall query tiles head_dim 64 alone") {
+    TileConfig tall = kernel_preset("v4");
+    tall.block_q = 64;
+    for (const char* name : {"sm_90a", "sm_100a", "sm_120a"}) {
+        const device::Target target = device::target_by_name(name);
+        AttentionProblem problem = good_problem;
+        problem.head_dim = 64;
+        CHECK_NOTHROW(validate(kernel_preset("v4"), problem, target));
+        CHECK_NOTHROW(validate(tall, problem, target));
+        problem.head_dim = 128;
+        CHECK_NOTHROW(validate(kernel_preset("v4"), problem, target));
+        check_refused(ErrorCode::invalid_argument,
+                      {"block_q is 64", "32 for mma_resident, or 64 at head_dim 64"},
+                      [&] { validate(tall, problem, target); });
+    }
+}
+
+TEST_CASE("a configuration of mma_resident is refused by each of its rules") {
+    struct Field {
+        const char* name;
+        int TileConfig::*field;
+        std::vector<int> bad;
+        const char* rule;
+    };
+    const Field fields[] = {
+        {"block_q", &TileConfig::block_q, {16, 48, 128}, "it must be 32 for mma_resident"},
+        {"block_kv", &TileConfig::block_kv, {32, 128}, "it must be 64 for mma_resident"},
+        {"warps", &TileConfig::warps, {1, 2, 8}, "it must be 4 for mma_resident"},
+        {"stages", &TileConfig::stages, {1, 3}, "it must be 2 for mma_resident"},
+        {"heads_per_group", &TileConfig::heads_per_group, {0, 1025}, "1 … 1024"},
+    };
+    for (const Field& field : fields) {
+        for (const int bad : field.bad) {
+            TileConfig config = kernel_preset("v4");
+            config.*field.field = bad;
+            refused(config, good_problem,
+                    {std::string(field.name) + " is " + std::to_string(bad), field.rule,
+                     "family=mma_resident"});
+        }
+    }
+}
+
+TEST_CASE("mma_resident needs whole tiles of its queries and of 64 keys") {
+    AttentionProblem problem = good_problem;
+    problem.causal = false;
+    problem.seqlen_q = 32;
+    problem.seqlen_kv = 64;
+    CHECK_NOTHROW(validate(kernel_preset("v4"), problem, blackwell()));
+    problem.seqlen_q = 48;
+    check_refused(ErrorCode::unsupported, {"seqlen_q is 48", "multiple of block_q = 32"},
+                  [&] { validate(kernel_preset("v4"), problem, blackwell()); });
+    problem.seqlen_q = 32;
+    problem.seqlen_kv = 96;
+    check_refused(ErrorCode::unsupported, {"seqlen_kv is 96", "multiple of block_kv = 64"},
+                  [&] { validate(kernel_preset("v4"), problem, blackwell()); });
 }
 
 TEST_CASE("what wgmma cannot count in 32 bits is refused, and the heuristic takes mma") {

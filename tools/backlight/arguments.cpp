@@ -73,9 +73,27 @@ std::vector<AttentionProblem> square_problems(const std::vector<std::string>& sh
 
 namespace {
 
-/// "name=value,name=value": what is not named is the wgmma preset's, or the default.
+/// The family of that name.
+std::optional<KernelFamily> family_named(std::string_view name) {
+    for (const KernelFamily family : kernel_families()) {
+        if (name == to_string(family)) {
+            return family;
+        }
+    }
+    return std::nullopt;
+}
+
+/// "name=value,name=value": what is not named is that of the family's preset, if `text` begins with
+/// a family, or the default.
 std::optional<TileConfig> named_fields(std::string_view text) {
-    TileConfig config = text.starts_with("family=wgmma") ? kernel_preset("wgmma") : TileConfig{};
+    TileConfig config;
+    constexpr std::string_view first = "family=";
+    if (text.starts_with(first)) {
+        const std::string_view name = text.substr(0, text.find(',')).substr(first.size());
+        if (const auto family = family_named(name)) {
+            config = family_config(*family);
+        }
+    }
     const std::unordered_map<std::string_view, int*> numbers = {
         {"block_q", &config.block_q},
         {"block_kv", &config.block_kv},
@@ -93,8 +111,8 @@ std::optional<TileConfig> named_fields(std::string_view text) {
         }
         const std::string_view name = field.substr(0, equals);
         const std::string_view value = field.substr(equals + 1);
-        if (name == "family" && (value == "mma" || value == "wgmma")) {
-            config.family = value == "mma" ? KernelFamily::mma : KernelFamily::wgmma;
+        if (const auto family = family_named(value); name == "family" && family) {
+            config.family = *family;
         } else if (const auto found = numbers.find(name); found != numbers.end()) {
             const auto [rest, failure] =
                 std::from_chars(value.data(), value.data() + value.size(), *found->second);
@@ -110,6 +128,15 @@ std::optional<TileConfig> named_fields(std::string_view text) {
 
 }  // namespace
 
+TileConfig family_config(KernelFamily family) {
+    for (const KernelPreset& preset : kernel_presets()) {
+        if (family != KernelFamily::mma && preset.config.family == family) {
+            return preset.config;
+        }
+    }
+    return {};
+}
+
 TileConfig parse_tile(std::string_view text) {
     if (text.find('=') != std::string_view::npos) {
         if (const auto config = named_fields(text)) {
@@ -117,8 +144,8 @@ TileConfig parse_tile(std::string_view text) {
         }
         throw Error(ErrorCode::invalid_argument,
                     fmt::format("tile is '{}': it must be name=value pairs with commas between "
-                                "them, of family (mma, wgmma), block_q, block_kv, warps, stages, "
-                                "heads_per_group (whole numbers)",
+                                "them, of family (mma, wgmma, mma_resident), block_q, block_kv, "
+                                "warps, stages, heads_per_group (whole numbers)",
                                 text));
     }
     const auto numbers = four_numbers(text, ',');
@@ -159,9 +186,9 @@ std::string config_name(const TileConfig& config) {
             return std::string(preset.name);
         }
     }
-    if (config.family == KernelFamily::wgmma) {
-        return fmt::format("wgmma_{}_{}_{}_{}_heads_{}", config.block_q, config.block_kv,
-                           config.warps, config.stages, config.heads_per_group);
+    if (groups_heads(config.family)) {
+        return fmt::format("{}_{}_{}_{}_{}_heads_{}", to_string(config.family), config.block_q,
+                           config.block_kv, config.warps, config.stages, config.heads_per_group);
     }
     return fmt::format("tile_{}_{}_{}_{}", config.block_q, config.block_kv, config.warps,
                        config.stages);

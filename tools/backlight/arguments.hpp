@@ -30,9 +30,12 @@ inline constexpr const char* default_shape = "8_16_4096_128";
 std::vector<AttentionProblem> square_problems(const std::vector<std::string>& shapes, bool causal,
                                               bool full, DataType dtype);
 
+/// What is meant where a family's fields are left out: its first preset; the default for mma.
+TileConfig family_config(KernelFamily family);
+
 /// "block_q,block_kv,warps,stages", for example "32,64,8,2"; or fields by name, as in
-/// "family=wgmma,heads_per_group=8", where what is left out is the default, or of wgmma its
-/// preset's. Whether the geometry takes it is for the library to say.
+/// "family=wgmma,heads_per_group=8", where what is left out is as in `family_config`. Whether the
+/// geometry takes it is for the library to say.
 TileConfig parse_tile(std::string_view text);
 
 DataType parse_dtype(std::string_view text);

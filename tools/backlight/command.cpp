@@ -178,6 +178,9 @@ void add_verify(const Setup& setup) {
         "verify",
         "Compare kernels with references, on a GPU or emulated; exit code 1 if one is wrong");
     command->add_option("--kernel", options.kernels, "Preset, may be repeated [all]");
+    command->add_option(
+        "--tile", options.tiles,
+        "block_q,block_kv,warps,stages or family=wgmma,heads_per_group=8, may be repeated");
     command->add_option("--head-dim", options.head_dims, "May be repeated [64 128]");
     command->add_option("--dtype", arguments->dtypes, "bf16 or fp16, may be repeated [both]");
     command->add_option("--repeats", options.repeats, "Runs of each problem [3]");

@@ -114,13 +114,14 @@ KernelFamily family_of(const Fields& fields) {
     if (!fields.has("family")) {
         return KernelFamily::mma;
     }
-    for (const KernelFamily family : {KernelFamily::mma, KernelFamily::wgmma}) {
+    std::vector<std::string> names;
+    for (const KernelFamily family : kernel_families()) {
         if (fields.at("family") == to_string(family)) {
             return family;
         }
+        names.push_back(fmt::format("\"{}\"", to_string(family)));
     }
-    throw fields.wrong("family", fmt::format("\"{}\" or \"{}\"", to_string(KernelFamily::mma),
-                                             to_string(KernelFamily::wgmma)));
+    throw fields.wrong("family", fmt::format("{}", fmt::join(names, " or ")));
 }
 
 NamedConfig config_of(const json& value, const std::string& where) {
@@ -130,14 +131,11 @@ NamedConfig config_of(const json& value, const std::string& where) {
     }
     const Fields fields(value, where, config_fields);
     constexpr std::int64_t largest = std::numeric_limits<int>::max();
-    TileConfig config;
-    const bool wgmma = family_of(fields) == KernelFamily::wgmma;
-    if (wgmma) {
-        config = kernel_preset("wgmma");
-    }
-    // wgmma's tiles have one size: what is left out is its preset's.
+    const KernelFamily family = family_of(fields);
+    TileConfig config = family_config(family);
+    // But for mma few tiles are taken: what is left out is the family's preset's.
     const auto number = [&](const char* name, int& field) {
-        if (!wgmma || fields.has(name)) {
+        if (family == KernelFamily::mma || fields.has(name)) {
             field = static_cast<int>(fields.count(name, largest));
         }
     };

@@ -90,7 +90,7 @@ void require_possible(const DeviceChoice& choice, const std::vector<AttentionPro
 std::string tile_text(const TileConfig& config) {
     std::string text = fmt::format("{} {},{},{},{}", to_string(config.family), config.block_q,
                                    config.block_kv, config.warps, config.stages);
-    if (config.family == KernelFamily::wgmma) {
+    if (groups_heads(config.family)) {
         text += fmt::format(", {} heads a group", config.heads_per_group);
     }
     return text;

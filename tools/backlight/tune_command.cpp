@@ -25,7 +25,7 @@ void add_tune(const Setup& setup) {
     command->add_flag("--both", arguments->both, "With and without the mask");
     command->add_option("--dtype", arguments->dtype, "bf16 or fp16 [bf16]");
     command->add_option("--kernel-family", options.kernel_family,
-                        "mma or wgmma [all that the card takes]");
+                        "mma, wgmma or mma_resident [all that the card takes]");
     command->add_option("--tile", options.tiles,
                         "block_q,block_kv,warps,stages or family=wgmma,heads_per_group=8, may be "
                         "repeated: only these and the presets");

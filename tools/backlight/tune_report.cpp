@@ -98,7 +98,7 @@ std::string candidate_name(const TuneCandidate& candidate) {
     usual.sequence_lengths = {};
     usual.programmatic_dependent_launch = true;
     // A preset's tiles otherwise launched are told by their numbers, as they always were.
-    const std::string tiles = config.family == KernelFamily::wgmma
+    const std::string tiles = groups_heads(config.family)
                                   ? config_name(usual)
                                   : fmt::format("tile_{}_{}_{}_{}", config.block_q, config.block_kv,
                                                 config.warps, config.stages);

@@ -281,6 +281,9 @@ std::string replay_command(const VerifyOptions& options) {
     for (const std::string& kernel : options.kernels) {
         command += " --kernel " + kernel;
     }
+    for (const std::string& tile : options.tiles) {
+        command += " --tile " + tile;
+    }
     for (const std::int64_t head_dim : options.head_dims) {
         command += fmt::format(" --head-dim {}", head_dim);
     }
@@ -295,7 +298,7 @@ std::string replay_command(const VerifyOptions& options) {
 
 int verify(const VerifyOptions& options) {
     check_json_path(options.json);
-    const std::vector<NamedConfig> kernels = named_configs(options.kernels, {});
+    const std::vector<NamedConfig> kernels = named_configs(options.kernels, options.tiles);
     const std::vector<ProblemAxes> axes = all_axes(options);
     const std::unique_ptr<Session> session = open_session(options.device);
     Runtime& runtime = session->runtime();

@@ -12,8 +12,10 @@ namespace backlight::tool {
 
 struct VerifyOptions {
     DeviceChoice device;
-    /// Presets by name; empty: all of them.
+    /// Presets by name, and tile configurations as `parse_tile` takes them; both empty: all
+    /// presets.
     std::vector<std::string> kernels;
+    std::vector<std::string> tiles;
     /// Empty: 64 and 128.
     std::vector<std::int64_t> head_dims;
     /// Empty: both; on the emulated device, where quick, bf16.

@@ -14,9 +14,19 @@ enum class KernelFamily {
     mma,
     /// wgmma and TMA with specialised warpgroups, on Hopper (sm_90a).
     wgmma,
+    /// mma.sync and TMA, P and dS resident in registers, on every card.
+    mma_resident,
 };
 
 const char* to_string(KernelFamily family) noexcept;
+
+/// All of them, in the order of their making.
+std::span<const KernelFamily> kernel_families() noexcept;
+
+/// Whether a family's kernel takes heads in groups (`TileConfig::heads_per_group`).
+constexpr bool groups_heads(KernelFamily family) noexcept {
+    return family != KernelFamily::mma;
+}
 
 /// Whether the compiled kernel serves one sequence length or all of them.
 enum class SequenceLengths {
@@ -37,20 +47,25 @@ const char* to_string(SequenceLengths lengths) noexcept;
 ///
 /// `wgmma`: a thread block of 16 warps owns 128 keys and values and walks over the queries in tiles
 /// of 64. Two warpgroups own 64 keys each, a third computes dQ, a fourth loads.
+///
+/// `mma_resident`: a thread block of four warps owns 64 keys and values, 16 a warp, and walks over
+/// the queries in tiles of `block_q`. Only dS goes through shared memory, so that two blocks fit a
+/// multiprocessor.
 struct TileConfig {
     KernelFamily family = KernelFamily::mma;
-    /// Query rows a tile; a multiple of 16, at most 256. wgmma: 64.
+    /// Query rows a tile; a multiple of 16, at most 256. wgmma: 64. mma_resident: 32, or 64 at
+    /// head_dim 64.
     int block_q = 64;
-    /// Key rows a thread block; a multiple of 32, at most 256. wgmma: 128.
+    /// Key rows a thread block; a multiple of 32, at most 256. wgmma: 128. mma_resident: 64.
     int block_kv = 64;
     /// Warps a thread block; a multiple of block_q / 16 and of block_kv / 16, at most 32.
-    /// wgmma: 16.
+    /// wgmma: 16. mma_resident: 4.
     int warps = 8;
     /// Buffers for the Q and dO tiles: 1 loads after use, n loads n − 1 tiles ahead. 1 … 8.
-    /// wgmma: 2 … 8, and all n load ahead.
+    /// wgmma: 2 … 8, and all n load ahead. mma_resident: 2, of Q alone.
     int stages = 1;
-    /// wgmma: heads whose tiles run at the same time, so that their queries and their dQ stay in
-    /// the L2 cache; 1 … 1024. mma: 1.
+    /// wgmma, mma_resident: heads whose tiles run at the same time, so that their queries and their
+    /// dQ stay in the L2 cache; 1 … 1024. mma: 1.
     int heads_per_group = 1;
     SequenceLengths sequence_lengths = SequenceLengths::run_time;
     /// Let each kernel of the chain start while the one before it drains (programmatic dependent
@@ -70,7 +85,7 @@ struct KernelPreset {
     std::string_view description;
 };
 
-/// The named configurations, in the order of their making: v1, v2, v3, wgmma.
+/// The named configurations, in the order of their making: v1, v2, v3, wgmma, v4.
 std::span<const KernelPreset> kernel_presets() noexcept;
 
 /// The configuration of that name; throws `unknown_kernel` with the names there are.

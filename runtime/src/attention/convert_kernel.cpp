@@ -15,7 +15,9 @@ KernelPlan convert_kernel(const AttentionProblem& problem, const TileConfig& con
     specialisation.type("Element", element_type(problem.dtype))
         .integer("head_dim", problem.head_dim)
         .integer("threads", convert_threads)
-        .integer("rows_per_block", rows_per_block);
+        .integer("rows_per_block", rows_per_block)
+        .boolean("accumulator_in_fragment_order", config.family == KernelFamily::mma_resident,
+                 "as the kernel's threads hold dQ");
     const std::int64_t row_blocks = (problem.seqlen_q + rows_per_block - 1) / rows_per_block;
     return {
         .request = {.source = "attention_backward_convert.cu",

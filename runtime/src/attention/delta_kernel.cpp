@@ -16,8 +16,10 @@ KernelPlan delta_kernel(const AttentionProblem& problem, const TileConfig& confi
         .integer("head_dim", problem.head_dim)
         .integer("threads", delta_threads)
         .integer("rows_per_block", rows_per_block)
-        .boolean("statistics_in_fragment_order", config.family == KernelFamily::wgmma,
-                 "as the wgmma kernel reads them");
+        .boolean("statistics_in_fragment_order", config.family != KernelFamily::mma,
+                 "as kernels with keys as rows read them")
+        .boolean("counts_progress", config.family == KernelFamily::wgmma,
+                 "blocks of the main kernel wait for each other");
     const std::int64_t row_blocks = (problem.seqlen_q + rows_per_block - 1) / rows_per_block;
     return {
         .request = {.source = "attention_backward_delta.cu",

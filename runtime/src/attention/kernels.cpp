@@ -11,7 +11,10 @@ std::vector<KernelPlan> backward_chain(const AttentionProblem& problem, const Ti
     if (config.family == KernelFamily::wgmma) {
         return {delta_kernel(problem, config, target), wgmma_kernel(problem, config, target)};
     }
-    return {delta_kernel(problem, config, target), mma_kernel(problem, config, target),
+    return {delta_kernel(problem, config, target),
+            config.family == KernelFamily::mma_resident
+                ? mma_resident_kernel(problem, config, target)
+                : mma_kernel(problem, config, target),
             convert_kernel(problem, config, target)};
 }
 
@@ -30,6 +33,12 @@ MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& 
         encode("d_q", tensors.d_q, problem.seqlen_q, config.block_q, arguments.d_q);
         encode("d_k", tensors.d_k, problem.seqlen_kv, wgmma_keys_per_warpgroup, arguments.d_k);
         encode("d_v", tensors.d_v, problem.seqlen_kv, wgmma_keys_per_warpgroup, arguments.d_v);
+        return {arguments};
+    }
+    if (config.family == KernelFamily::mma_resident) {
+        kernel::MmaResidentArguments arguments =
+            mma_resident_arguments(problem, config, tensors, layout, workspace);
+        encode_operands(arguments);
         return {arguments};
     }
     kernel::MmaArguments arguments = mma_arguments(problem, tensors, layout, workspace);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "arguments/attention_backward.h"
+#include "arguments/attention_backward_mma_resident.h"
 #include "attention/workspace.hpp"
 #include "backlight/problem.hpp"
 #include "backlight/tensors.hpp"
@@ -42,6 +43,15 @@ KernelPlan mma_kernel(const AttentionProblem& problem, const TileConfig& config,
 kernel::MmaArguments mma_arguments(const AttentionProblem& problem, const BackwardTensors& tensors,
                                    const WorkspaceLayout& layout, void* workspace) noexcept;
 
+/// attention_backward_mma_resident.cu. The tensor maps are left for the caller to fill.
+KernelPlan mma_resident_kernel(const AttentionProblem& problem, const TileConfig& config,
+                               const device::Target& target);
+kernel::MmaResidentArguments mma_resident_arguments(const AttentionProblem& problem,
+                                                    const TileConfig& config,
+                                                    const BackwardTensors& tensors,
+                                                    const WorkspaceLayout& layout,
+                                                    void* workspace) noexcept;
+
 /// attention_backward_wgmma.cu. The tensor maps are left for the caller to fill.
 KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& config,
                         const device::Target& target);
@@ -53,7 +63,8 @@ std::int64_t wgmma_tickets(const AttentionProblem& problem, const TileConfig& co
 
 /// The arguments of the main kernel, whichever it is.
 struct MainArguments {
-    std::variant<kernel::MmaArguments, kernel::WgmmaArguments> of_family;
+    std::variant<kernel::MmaArguments, kernel::WgmmaArguments, kernel::MmaResidentArguments>
+        of_family;
 
     const void* data() const noexcept {
         return std::visit([](const auto& arguments) -> const void* { return &arguments; },
@@ -81,7 +92,7 @@ kernel::ConvertArguments convert_arguments(const AttentionProblem& problem,
                                            const BackwardTensors& tensors,
                                            const WorkspaceLayout& layout, void* workspace) noexcept;
 
-/// The whole chain in launch order, after validation: delta, main and, after mma, convert.
+/// The whole chain in launch order, after validation: delta, main and, but after wgmma, convert.
 std::vector<KernelPlan> backward_chain(const AttentionProblem& problem, const TileConfig& config,
                                        const device::Target& target);
 

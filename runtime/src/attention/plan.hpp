@@ -15,7 +15,7 @@
 
 namespace backlight::attention {
 
-/// The backward as the chain delta → main, and for mma → convert.
+/// The backward as the chain delta → main, and but for wgmma → convert.
 class ChainPlan final : public BackwardPlan {
   public:
     /// Counts that outlive neither the Runtime nor the plan alone.

@@ -11,7 +11,20 @@
 namespace backlight {
 
 const char* to_string(KernelFamily family) noexcept {
-    return family == KernelFamily::wgmma ? "wgmma" : "mma";
+    switch (family) {
+        case KernelFamily::wgmma:
+            return "wgmma";
+        case KernelFamily::mma_resident:
+            return "mma_resident";
+        default:
+            return "mma";
+    }
+}
+
+std::span<const KernelFamily> kernel_families() noexcept {
+    static constexpr std::array families = {KernelFamily::mma, KernelFamily::wgmma,
+                                            KernelFamily::mma_resident};
+    return families;
 }
 
 const char* to_string(SequenceLengths lengths) noexcept {
@@ -20,8 +33,9 @@ const char* to_string(SequenceLengths lengths) noexcept {
 
 std::string to_string(const TileConfig& config) {
     std::string family;
-    if (config.family == KernelFamily::wgmma) {
-        family = fmt::format("family=wgmma heads_per_group={} ", config.heads_per_group);
+    if (groups_heads(config.family)) {
+        family = fmt::format("family={} heads_per_group={} ", to_string(config.family),
+                             config.heads_per_group);
     }
     return fmt::format(
         "{}block_q={} block_kv={} warps={} stages={} sequence_lengths={} "
@@ -49,6 +63,15 @@ std::span<const KernelPreset> kernel_presets() noexcept {
                                 .stages = 2,
                                 .heads_per_group = 4},
                      .description = "64×128 tiles, specialised warpgroups (Hopper)"},
+        KernelPreset{.name = "v4",
+                     .config = {.family = KernelFamily::mma_resident,
+                                .block_q = 32,
+                                .block_kv = 64,
+                                .warps = 4,
+                                .stages = 2,
+                                .heads_per_group = 4},
+                     .description = "32×64 tiles, 4 warps: P and dS stay in registers, two blocks "
+                                    "a multiprocessor"},
     };
     return presets;
 }
@@ -93,6 +116,15 @@ std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim)
         constexpr std::size_t work_bytes = 32 * work_slots;
         return kv_buffers * kv_tiles + query_tiles + score_tiles + d_q_parts + d_k + conversion +
                statistics + work_bytes + barriers * barrier_bytes;
+    }
+    if (config.family == KernelFamily::mma_resident) {
+        // V passes through what is written later: it has no place of its own.
+        const std::size_t tiles = (block_kv + (stages + 1) * block_q) * depth * element_bytes;
+        const std::size_t d_s = 2 * block_q * block_kv * element_bytes;
+        const std::size_t statistics = 2 * block_q * sizeof(float);  // LSE, delta
+        // One for K and V, one a tile of Q and dO, one for the exchange of dS.
+        const std::size_t barriers = 1 + (stages + 1) + 1;
+        return tiles + d_s + statistics + barriers * barrier_bytes;
     }
     // One barrier for K and V, one for each load of Q and dO in flight.
     const std::size_t barriers = 1 + (stages == 1 ? 1 : stages - 1);

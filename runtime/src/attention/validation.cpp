@@ -136,8 +136,15 @@ void validate_wgmma(const TileConfig& config, const device::Target& target,
     require(config.warps == 16, "warps", config.warps, "it must be 16 for wgmma");
     require(config.stages >= 2 && config.stages <= 8, "stages", config.stages,
             "it must be 2 … 8 for wgmma");
-    require(config.heads_per_group >= 1 && config.heads_per_group <= 1024, "heads_per_group",
-            config.heads_per_group, "it must be 1 … 1024");
+}
+
+void validate_mma_resident(const TileConfig& config, const AttentionProblem& problem,
+                           const Require& require) {
+    require(config.block_q == 32 || (config.block_q == 64 && problem.head_dim == 64), "block_q",
+            config.block_q, "it must be 32 for mma_resident, or 64 at head_dim 64");
+    require(config.block_kv == 64, "block_kv", config.block_kv, "it must be 64 for mma_resident");
+    require(config.warps == 4, "warps", config.warps, "it must be 4 for mma_resident");
+    require(config.stages == 2, "stages", config.stages, "it must be 2 for mma_resident");
 }
 
 /// The kernel counts tickets, and pairs of query and key tiles, in 32 bits.
@@ -174,8 +181,8 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
                                to_string(config)));
         }
     };
-    require(config.family == KernelFamily::mma || config.family == KernelFamily::wgmma, "family",
-            static_cast<int>(config.family), "it must be mma or wgmma");
+    require(std::ranges::count(kernel_families(), config.family) == 1, "family",
+            static_cast<int>(config.family), "it must be mma, wgmma or mma_resident");
     require(config.block_q >= 16 && config.block_q <= 256 && config.block_q % 16 == 0, "block_q",
             config.block_q, "it must be a multiple of 16 from 16 to 256");
     require(config.block_kv >= 32 && config.block_kv <= 256 && config.block_kv % 32 == 0,
@@ -188,8 +195,14 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
             "sequence_lengths", static_cast<int>(config.sequence_lengths),
             "it must be run_time or compile_time");
 
+    if (groups_heads(config.family)) {
+        require(config.heads_per_group >= 1 && config.heads_per_group <= 1024, "heads_per_group",
+                config.heads_per_group, "it must be 1 … 1024");
+    }
     if (config.family == KernelFamily::wgmma) {
         validate_wgmma(config, target, require);
+    } else if (config.family == KernelFamily::mma_resident) {
+        validate_mma_resident(config, problem, require);
     } else {
         validate_mma(config, problem, require);
     }

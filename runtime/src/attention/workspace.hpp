@@ -37,7 +37,8 @@ struct WorkspaceLayout {
                     static_cast<std::size_t>(problem.head_dim) * sizeof(float);
     }
 
-    // wgmma's row statistics, in the same place: first every LSE, then every delta.
+    // Row statistics in the order of fragments, in the same place: first every LSE, then every
+    // delta.
     float* negated_lse_log2(void* workspace) const noexcept {
         return static_cast<float*>(workspace);
     }

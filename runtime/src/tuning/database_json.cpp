@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -70,7 +71,7 @@ Json to_json(const Record& record) {
     for (const KernelFamily family : record.families) {
         entry["families"].push_back(to_string(family));
     }
-    if (record.config.family == KernelFamily::wgmma) {
+    if (groups_heads(record.config.family)) {
         entry["config"]["heads_per_group"] = record.config.heads_per_group;
     }
     return entry;
@@ -90,14 +91,16 @@ Integer number(const nlohmann::json& object, const char* field, Integer least) {
     return static_cast<Integer>(wide);
 }
 
-/// One of two names.
-template <typename Value>
-Value named(const nlohmann::json& object, const char* field, Value first, Value second) {
+/// One of the values, by its name.
+template <typename Values>
+auto named(const nlohmann::json& object, const char* field, const Values& values) {
     const auto name = object.at(field).get<std::string>();
-    if (name != to_string(first) && name != to_string(second)) {
-        throw std::out_of_range(field);
+    for (const auto value : values) {
+        if (name == to_string(value)) {
+            return value;
+        }
     }
-    return name == to_string(first) ? first : second;
+    throw std::out_of_range(field);
 }
 
 /// Nothing where there is no such field. A family that this build does not know has nothing to say
@@ -105,7 +108,7 @@ Value named(const nlohmann::json& object, const char* field, Value first, Value 
 std::vector<KernelFamily> families_in(const nlohmann::json& entry) {
     std::vector<KernelFamily> families;
     if (const auto names = entry.find("families"); names != entry.end()) {
-        for (const KernelFamily family : {KernelFamily::mma, KernelFamily::wgmma}) {
+        for (const KernelFamily family : kernel_families()) {
             if (std::ranges::any_of(*names,
                                     [&](const auto& name) { return name == to_string(family); })) {
                 families.push_back(family);
@@ -137,20 +140,21 @@ Record record_of(const nlohmann::json& entry) {
         .seqlen_kv = number<std::int64_t>(problem, "seqlen_kv", 1),
         .head_dim = number<std::int64_t>(problem, "head_dim", 1),
         .causal = problem.at("causal").get<bool>(),
-        .dtype = named(problem, "dtype", DataType::bf16, DataType::fp16),
+        .dtype = named(problem, "dtype", std::array{DataType::bf16, DataType::fp16}),
     };
     const nlohmann::json& config = entry.at("config");
     record.config = {
-        .family = named(entry, "kernel_family", KernelFamily::mma, KernelFamily::wgmma),
+        .family = named(entry, "kernel_family", kernel_families()),
         .block_q = number<int>(config, "block_q", 1),
         .block_kv = number<int>(config, "block_kv", 1),
         .warps = number<int>(config, "warps", 1),
         .stages = number<int>(config, "stages", 1),
-        .sequence_lengths = named(config, "sequence_lengths", SequenceLengths::run_time,
-                                  SequenceLengths::compile_time),
+        .sequence_lengths =
+            named(config, "sequence_lengths",
+                  std::array{SequenceLengths::run_time, SequenceLengths::compile_time}),
         .programmatic_dependent_launch = config.at("programmatic_dependent_launch").get<bool>(),
     };
-    if (record.config.family == KernelFamily::wgmma) {
+    if (groups_heads(record.config.family)) {
         record.config.heads_per_group = number<int>(config, "heads_per_group", 1);
     }
     record.kernel_digest = entry.at("kernel_digest").get<std::string>();

@@ -1,6 +1,7 @@
 #include "tuning/search_space.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -27,13 +28,25 @@ std::size_t preset_rank(const TileConfig& config) {
     return static_cast<std::size_t>(found - presets.begin());
 }
 
+/// Faster families first.
+int family_rank(KernelFamily family) {
+    switch (family) {
+        case KernelFamily::wgmma:
+            return 0;
+        case KernelFamily::mma_resident:
+            return 1;
+        default:
+            return 2;
+    }
+}
+
 auto order_of(const TileConfig& config) {
     constexpr int usual_stages = 3;
     constexpr int usual_warps = 8;
     const bool usual_launch = config.sequence_lengths == SequenceLengths::run_time &&
                               config.programmatic_dependent_launch;
     return std::tuple(
-        preset_rank(config), !usual_launch, config.family != KernelFamily::wgmma,
+        preset_rank(config), !usual_launch, family_rank(config.family),
         std::max(config.stages - usual_stages, 0),
         std::abs(std::log2(static_cast<double>(std::max(config.warps, 1)) / usual_warps)),
         config.stages, config.block_q, config.block_kv, config.warps,
@@ -58,14 +71,16 @@ std::optional<KernelFamily> kernel_family(std::string_view name) {
     if (name.empty()) {
         return std::nullopt;
     }
-    for (const KernelFamily family : {KernelFamily::mma, KernelFamily::wgmma}) {
+    std::vector<std::string_view> names;
+    for (const KernelFamily family : kernel_families()) {
         if (name == to_string(family)) {
             return family;
         }
+        names.emplace_back(to_string(family));
     }
     throw Error(ErrorCode::unsupported,
-                fmt::format("kernel_family is '{}': this build has the families {} and {}", name,
-                            to_string(KernelFamily::mma), to_string(KernelFamily::wgmma)));
+                fmt::format("kernel_family is '{}': this build has the families {}", name,
+                            fmt::join(names, ", ")));
 }
 
 namespace {
@@ -106,17 +121,36 @@ void add_wgmma_tiles(const AttentionProblem& problem, const device::Target& targ
     }
 }
 
+/// Tall query tiles halve the exchanges where they fit; the rest is the order of the heads.
+void add_mma_resident_tiles(const AttentionProblem& problem, const device::Target& target,
+                            std::vector<TileConfig>& tiles) {
+    TileConfig config = kernel_preset("v4");
+    for (config.block_q = 32; config.block_q <= 64; config.block_q += 32) {
+        for (const int heads : {1, 2, 4, 8, 16, 32}) {
+            config.heads_per_group = heads;
+            if (!is_legal(config, problem, target)) {
+                break;  // The order of the heads makes nothing legal.
+            }
+            tiles.push_back(config);
+        }
+    }
+}
+
 }  // namespace
 
 std::vector<TileConfig> legal_tiles(const AttentionProblem& problem, const device::Target& target,
                                     std::optional<KernelFamily> family) {
     attention::validate(problem);
     std::vector<TileConfig> tiles;
-    if (family != KernelFamily::wgmma) {
+    const auto wanted = [&](KernelFamily one) { return !family || *family == one; };
+    if (wanted(KernelFamily::mma)) {
         add_mma_tiles(problem, target, tiles);
     }
-    if (family != KernelFamily::mma) {
+    if (wanted(KernelFamily::wgmma)) {
         add_wgmma_tiles(problem, target, tiles);
+    }
+    if (wanted(KernelFamily::mma_resident)) {
+        add_mma_resident_tiles(problem, target, tiles);
     }
     std::ranges::sort(tiles, comes_before);
     return tiles;

@@ -29,9 +29,9 @@ std::optional<KernelFamily> kernel_family(std::string_view name);
 /// without programmatic dependent launch.
 std::vector<TileConfig> launch_variants(const TileConfig& config);
 
-/// A strict order of all configurations, the same in every process: the presets, then wgmma's, then
-/// those nearest to what was fast so far (eight warps, few stages). Budgets are spent in it, and
-/// ties are broken by it.
+/// A strict order of all configurations, the same in every process: the presets, then wgmma's and
+/// mma_resident's, then those nearest to what was fast so far (eight warps, few stages). Budgets
+/// are spent in it, and ties are broken by it.
 bool comes_before(const TileConfig& left, const TileConfig& right);
 
 }  // namespace backlight::tuning

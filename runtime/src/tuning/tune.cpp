@@ -98,7 +98,7 @@ Database records_of(const std::vector<TuneCandidate>& candidates, const Attentio
                     const Card& card) {
     Database database;
     std::vector<KernelFamily> families;
-    for (const KernelFamily family : {KernelFamily::mma, KernelFamily::wgmma}) {
+    for (const KernelFamily family : kernel_families()) {
         const auto of_family = [&](const TuneCandidate& candidate) {
             return candidate.config.family == family &&
                    candidate.outcome != TuneOutcome::not_reached;

@@ -159,12 +159,14 @@ TEST_CASE("records of a search without the heuristic's family say nothing about 
         const Choice choice = chosen(database_of({other_length}), {}, tuned_problem(4032));
         CHECK(choice.config == v1);
         CHECK(choice.source == ChoiceSource::tuned);
-        // A card that has no wgmma.
+        // A card that has no wgmma: the heuristic is of another family there.
+        const device::DeviceProperties card = properties("Test card", "sm_120a");
         Record geforce = before;
-        geforce.card = card_of(properties("Test card", "sm_120a"));
-        CHECK(
-            chosen(database_of({geforce}), {}, tuned_problem(), properties("Test card", "sm_120a"))
-                .config == v1);
+        geforce.card = card_of(card);
+        CHECK(chosen(database_of({geforce}), {}, tuned_problem(), card).config ==
+              heuristic(tuned_problem(), card.target));
+        geforce.families = {KernelFamily::mma, KernelFamily::mma_resident};
+        CHECK(chosen(database_of({geforce}), {}, tuned_problem(), card).config == v1);
     }
 }
 

@@ -92,11 +92,17 @@ TEST_CASE("a family is enumerated alone or with the others, and only where it ca
     const auto all = legal_tiles(problem, hopper);
     const auto mma = legal_tiles(problem, hopper, KernelFamily::mma);
     const auto wgmma = legal_tiles(problem, hopper, KernelFamily::wgmma);
-    CHECK(all.size() == mma.size() + wgmma.size());
+    const auto resident = legal_tiles(problem, hopper, KernelFamily::mma_resident);
+    CHECK(all.size() == mma.size() + wgmma.size() + resident.size());
     CHECK(std::ranges::count(mma, KernelFamily::mma, &TileConfig::family) ==
           static_cast<std::ptrdiff_t>(mma.size()));
     CHECK(std::ranges::count(wgmma, KernelFamily::wgmma, &TileConfig::family) ==
           static_cast<std::ptrdiff_t>(wgmma.size()));
+    CHECK(std::ranges::count(resident, KernelFamily::mma_resident, &TileConfig::family) ==
+          static_cast<std::ptrdiff_t>(resident.size()));
+    // Query tiles of 32; and of 64 where head_dim is 64.
+    CHECK(resident.size() == 6);
+    CHECK(legal_tiles(square(4096, 64), hopper, KernelFamily::mma_resident).size() == 12);
     for (const char* name : {"sm_100a", "sm_120a"}) {
         CHECK(legal_tiles(problem, target_by_name(name), KernelFamily::wgmma).empty());
     }
@@ -104,6 +110,7 @@ TEST_CASE("a family is enumerated alone or with the others, and only where it ca
     CHECK(kernel_family("") == std::nullopt);
     CHECK(kernel_family("mma") == KernelFamily::mma);
     CHECK(kernel_family("wgmma") == KernelFamily::wgmma);
+    CHECK(kernel_family("mma_resident") == KernelFamily::mma_resident);
 }
 
 TEST_CASE("what needs more shared memory than a block has is not enumerated") {
@@ -158,7 +165,8 @@ TEST_CASE("the heuristic is legal wherever a configuration with tiles of 16 by 3
     }
 }
 
-TEST_CASE("the heuristic is wgmma wherever that is legal, and else a preset of mma") {
+TEST_CASE(
+    "the heuristic is wgmma where that is legal, mma_resident elsewhere and on Hopper else mma") {
     const device::Target hopper = target_by_name("sm_90a");
     for (const std::int64_t head_dim : {64, 128}) {
         for (std::int64_t seqlen = 128; seqlen <= 16384; seqlen *= 2) {
@@ -170,8 +178,13 @@ TEST_CASE("the heuristic is wgmma wherever that is legal, and else a preset of m
                 preset.heads_per_group = config.heads_per_group;
                 preset.stages = head_dim == 64 ? 3 : 2;
                 CHECK(config == preset);
-                CHECK(heuristic(problem, target_by_name("sm_120a")).family == KernelFamily::mma);
-                CHECK(heuristic(problem, target_by_name("sm_100a")).family == KernelFamily::mma);
+                for (const char* name : {"sm_100a", "sm_120a"}) {
+                    const TileConfig resident = heuristic(problem, target_by_name(name));
+                    TileConfig v4 = kernel_preset("v4");
+                    v4.block_q = head_dim == 64 ? 64 : 32;
+                    v4.heads_per_group = resident.heads_per_group;
+                    CHECK(resident == v4);
+                }
             }
         }
     }
@@ -190,7 +203,23 @@ TEST_CASE("the heuristic is wgmma wherever that is legal, and else a preset of m
     // 4160 is a multiple of 64, not of 128.
     CHECK(heuristic(square(4160, 128), hopper) == kernel_preset("v2"));
     CHECK(heuristic(square(4160, 64), hopper) == kernel_preset("v3"));
-    CHECK(heuristic(square(4096, 128), target_by_name("sm_100a")) == kernel_preset("v2"));
-    CHECK(heuristic(square(4096, 128), target_by_name("sm_120a")) == kernel_preset("v3"));
-    CHECK(heuristic(square(4096, 64), target_by_name("sm_120a")) == kernel_preset("v3"));
+    // Lengths that 64 does not divide.
+    const device::Target geforce = target_by_name("sm_120a");
+    CHECK(heuristic(square(4128, 128), geforce).family == KernelFamily::mma);
+    AttentionProblem unequal = square(4160, 64);
+    unequal.seqlen_q = 4128;
+    CHECK(heuristic(unequal, geforce).family == KernelFamily::mma_resident);
+    CHECK(heuristic(unequal, geforce).block_q == 32);
+    // Groups of heads that fill 32 MiB of Q, dO and dQ.
+    const auto geforce_heads = [&](std::int64_t seqlen, std::int64_t head_dim, bool causal) {
+        AttentionProblem problem = square(seqlen, head_dim);
+        problem.causal = causal;
+        return heuristic(problem, geforce).heads_per_group;
+    };
+    CHECK(geforce_heads(4096, 128, true) == 8);
+    CHECK(geforce_heads(4096, 64, true) == 16);
+    CHECK(geforce_heads(16384, 128, true) == 2);
+    CHECK(geforce_heads(65536, 128, true) == 1);
+    CHECK(geforce_heads(64, 64, true) == 64);
+    CHECK(geforce_heads(4096, 128, false) == 1);
 }

@@ -308,6 +308,6 @@ TEST_CASE("options of a tuning that make no sense are refused by name") {
             {.budget = std::chrono::duration<double>(0)});
     refused(ErrorCode::invalid_argument, {"repeats is 4", "5 or more"}, {.repeats = 4});
     refused(ErrorCode::invalid_argument, {"compile_threads is -1"}, {.compile_threads = -1});
-    refused(ErrorCode::unsupported, {"kernel_family is 'ptx'", "mma and wgmma"},
+    refused(ErrorCode::unsupported, {"kernel_family is 'ptx'", "mma, wgmma, mma_resident"},
             {.kernel_family = "ptx"});
 }

@@ -102,7 +102,7 @@ TEST_CASE("a refused argument of tune names the option and its value and the rul
     check_failure({"tune", "--budget", "0s"}, {"invalid_argument", "budget is '0s'"});
     check_failure({"tune", "--repeats", "1"}, {"invalid_argument", "repeats is 1"});
     check_failure({"tune", "--kernel-family", "ptx"},
-                  {"unsupported", "kernel_family is 'ptx'", "families mma and wgmma"});
+                  {"unsupported", "kernel_family is 'ptx'", "families mma, wgmma, mma_resident"});
     check_failure({"tune", "--plot", "picture.jpg"},
                   {"invalid_argument", "plot is 'picture.jpg'", ".svg or .png"});
     check_failure({"tune", "--json", "/nonexistent/report.json"},

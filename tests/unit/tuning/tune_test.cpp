@@ -117,7 +117,7 @@ TEST_CASE("a refused candidate names its rule before anything is timed") {
                   [&] { runtime.tune(tiny, {.candidates = {odd}}); });
     check_refused(ErrorCode::unsupported, {"head_dim is 80"},
                   [&] { runtime.tune({.seqlen_q = 64, .seqlen_kv = 64, .head_dim = 80}, {}); });
-    check_refused(ErrorCode::unsupported, {"'ptx'", "mma and wgmma"},
+    check_refused(ErrorCode::unsupported, {"'ptx'", "mma, wgmma, mma_resident"},
                   [&] { runtime.tune(tiny, {.kernel_family = "ptx"}); });
     // 32 keys are no tile of wgmma's.
     check_refused(ErrorCode::unsupported,
@@ -143,7 +143,7 @@ TEST_CASE("a family that is named is searched, beside the presets of the others,
         if (!candidate.preset.empty()) {
             ++presets;
             CHECK_MESSAGE(candidate.outcome == TuneOutcome::timed, candidate.note);
-        } else if (candidate.config.family == KernelFamily::mma) {
+        } else if (candidate.config.family != KernelFamily::wgmma) {
             // Of the fastest, other launches are tried.
             TileConfig usual = candidate.config;
             usual.sequence_lengths = SequenceLengths::run_time;
@@ -157,7 +157,8 @@ TEST_CASE("a family that is named is searched, beside the presets of the others,
     CHECK(std::ranges::count(database.records(), kernel_preset("wgmma"), &tuning::Record::config) ==
           1);
     for (const tuning::Record& record : database.records()) {
-        CHECK(record.families == std::vector{KernelFamily::mma, KernelFamily::wgmma});
+        CHECK(record.families ==
+              std::vector{KernelFamily::mma, KernelFamily::wgmma, KernelFamily::mma_resident});
     }
     CHECK(runtime.backward(one_tile)->config() == report.winner);
 }

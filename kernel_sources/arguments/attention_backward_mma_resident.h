@@ -1,0 +1,31 @@
+// The arguments of the register-resident mma kernel, defined once for host and device. Plain types
+// only: this file is compiled by both.
+#pragma once
+
+#include "arguments/attention_backward.h"
+
+namespace backlight::kernel {
+
+/// attention_backward_mma_resident: dK, dV, and dQ summed into the accumulator.
+struct MmaResidentArguments {
+    TensorMap q;
+    TensorMap k;
+    TensorMap v;
+    TensorMap d_o;
+    const float* negated_lse_log2;  // (batch, heads, seqlen_q), in the order of the fragments
+    const float* negated_delta;     // the same
+    float* d_q_accumulator;         // (batch, heads, seqlen_q, head_dim), zeroed, in fragments
+    void* d_k;
+    void* d_v;
+    Strides d_k_strides;
+    Strides d_v_strides;
+    float softmax_scale;
+    float softmax_scale_log2;  // softmax_scale · log2(e)
+    int heads;
+    int batch_heads;
+    int heads_per_group;  // at most batch_heads
+    int seqlen_q;
+    int seqlen_kv;
+};
+
+}  // namespace backlight::kernel

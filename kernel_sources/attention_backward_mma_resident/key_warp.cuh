@@ -1,0 +1,275 @@
+// A warp of the register-resident mma kernel: Sᵀ, dPᵀ, dV and dK of 16 keys, and a part of the
+// block's dQ.
+#pragma once
+
+#include "arguments/attention_backward_mma_resident.h"
+#include "attention_backward_mma_resident/fragments.cuh"
+#include "attention_backward_mma_resident/layout.cuh"
+#include "attention_backward_mma_resident/loader.cuh"
+#include "attention_backward_mma_resident/work.cuh"
+#include "primitives/conversion.cuh"
+#include "primitives/exponential.cuh"
+#include "primitives/ldmatrix.cuh"
+#include "primitives/mbarrier.cuh"
+#include "primitives/proxy_fence.cuh"
+#include "primitives/reduction.cuh"
+#include "primitives/scheduling.cuh"
+#include "primitives/shared_memory.cuh"
+#include "primitives/stmatrix.cuh"
+#include "primitives/tma.cuh"
+
+namespace backlight::kernel {
+
+class KeyWarp {
+  public:
+    __device__ __forceinline__ KeyWarp(const MmaResidentArguments& arguments, SharedMemory shared,
+                                       const KeyTile& key_tile, int warp, int lane)
+        : arguments_(arguments),
+          shared_(shared),
+          key_tile_(key_tile),
+          loader_(arguments, shared, key_tile),
+          warp_(warp),
+          lane_(lane) {
+        const int64_t row = static_cast<int64_t>(key_tile.batch_head) * seqlen_q_of(arguments) +
+                            key_tile.first_query() + d_q_row();
+        d_q_place_ = arguments.d_q_accumulator + row * head_dim +
+                     d_q_column() / mma_n * fragment_elements + lane * 4;
+    }
+
+    __device__ __forceinline__ void work() {
+        if (warp_ == 0 && elect_one()) {
+            loader_.load_first();
+        }
+        mbarrier_wait(shared_.kv_full(), 0);
+        const uint32_t v_address = rows_first(KvTile{shared_.v()}, first_key(), 0, lane_);
+#pragma unroll
+        for (int slice = 0; slice < depth_slices; ++slice) {
+            ldmatrix_x4(v_[slice], KvTile::moved(v_address, 0, slice * mma_k));
+        }
+        // Each warp stores dS over V.
+        __syncthreads();
+        // The accumulator has been zeroed by the delta kernel.
+        wait_for_previous_kernel();
+
+        const int seqlen_q = seqlen_q_of(arguments_);
+        int query_start = key_tile_.first_query();
+        if constexpr (causal) {
+            // Below the diagonal the mask hides nothing.
+#pragma unroll 1
+            for (; query_start < key_tile_.kv_start + block_kv; query_start += block_q) {
+                step<true>(query_start, seqlen_q);
+            }
+        }
+#pragma unroll 1
+        for (; query_start < seqlen_q; query_start += block_q) {
+            step<false>(query_start, seqlen_q);
+        }
+        allow_next_kernel();
+        store_gradients();
+    }
+
+  private:
+    static constexpr int fragment_elements = mma_m * mma_n;
+
+    /// The warp's first key in the tile.
+    __device__ __forceinline__ int first_key() const {
+        return warp_ * mma_m;
+    }
+    /// Its part of dQ.
+    __device__ __forceinline__ int d_q_row() const {
+        return warp_ / d_q_column_parts * d_q_rows;
+    }
+    __device__ __forceinline__ int d_q_column() const {
+        return warp_ % d_q_column_parts * d_q_columns;
+    }
+
+    template <bool masked>
+    __device__ __forceinline__ void step(int query_start, int seqlen_q) {
+        const QueryTile q_tile{shared_.q(tile_)};
+        const QueryTile d_o_tile{shared_.d_o()};
+        const ScoreTile d_s_tile{shared_.d_s(tile_)};
+
+        mbarrier_wait(shared_.q_full(tile_), SharedMemory::q_parity(tile_));
+        ScoreAccumulator scores = {};
+        multiply_k_by_queries(scores, rows_first(KvTile{shared_.k()}, first_key(), 0, lane_),
+                              columns_first(q_tile, 0, 0, lane_));
+
+        mbarrier_wait(shared_.d_o_full(), SharedMemory::parity(tile_));
+        ScoreAccumulator d_p = {};
+        multiply_v_by_queries(d_p, v_, columns_first(d_o_tile, 0, 0, lane_));
+
+        ScoreOperands p;
+        exponentiate<masked>(scores, p, query_start);
+        multiply_by_operands(d_v_, p, rows_first(d_o_tile, 0, 0, lane_));
+
+        ScoreOperands d_s;
+        differentiate(scores, d_p, d_s);
+        end_reads();
+        store_d_s(d_s, d_s_tile);
+        arrive();
+        // One warp asks for the next tile as soon as it may; the others look later whether dS is
+        // whole.
+        if (warp_ == 0) {
+            wait_for_others();
+            if (query_start + block_q < seqlen_q && elect_one()) {
+                loader_.load(tile_ + 1, query_start + block_q);
+            }
+        }
+        multiply_by_operands(d_k_, d_s, rows_first(q_tile, 0, 0, lane_));
+        if (warp_ != 0) {
+            wait_for_others();
+        }
+
+        DqAccumulator d_q = {};
+        const int lane =
+            d_q_addresses_held ? lane_ : static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
+        multiply_d_s_by_k(d_q, columns_first(d_s_tile, 0, d_q_row(), lane),
+                          rows_first(KvTile{shared_.k()}, 0, d_q_column(), lane));
+        add_d_q(d_q);
+        ++tile_;
+    }
+
+    /// Between the last reads of what the next loads go over (dO, LSE and delta of this tile, Q of
+    /// the one before, and V) and the arrival behind which they are asked for.
+    ///
+    /// The arrival alone does not keep a load behind the reads. ptxas puts products of dV after it,
+    /// whose fragments of dO may then still be on their way, and TMA goes another way to shared
+    /// memory than they do. Nor would a block-wide barrier: it waits for threads, not for
+    /// fragments. The fence is what orders the two; ahead of the store of dS, which needs none
+    /// because threads read it, it has the least to wait for.
+    __device__ __forceinline__ void end_reads() const {
+        fence_shared_before_async_proxy();
+    }
+
+    /// Says that the warp's dS is in shared memory, and that its reads have ended.
+    __device__ __forceinline__ void arrive() const {
+        __syncwarp();
+        if (lane_ == 0) {
+            mbarrier_arrive(shared_.exchanged());
+        }
+    }
+    __device__ __forceinline__ void wait_for_others() const {
+        mbarrier_wait(shared_.exchanged(), SharedMemory::parity(tile_));
+    }
+
+    /// Of the 16 queries of a slice those four that the thread holds scores of. They lie next to
+    /// each other (see the delta kernel).
+    __device__ __forceinline__ float4 statistics(uint32_t address, int slice) const {
+        return load_shared<float4>(address + slice * 64 + lane_ % 4 * 16);
+    }
+
+    /// P = exp2(scale · log2(e) · S − LSE · log2(e)), in place, and as operands.
+    template <bool masked>
+    __device__ __forceinline__ void exponentiate(ScoreAccumulator& scores, ScoreOperands& p,
+                                                 int query_start) const {
+        const float scale = arguments_.softmax_scale_log2;
+        // How far the thread's first key lies behind its first query.
+        const int behind =
+            key_tile_.kv_start + first_key() + lane_ / 4 - query_start - lane_ % 4 * 2;
+#pragma unroll
+        for (int slice = 0; slice < query_slices; ++slice) {
+            const float4 negated_lse = statistics(shared_.lse(), slice);
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const int fragment = 2 * slice + half;
+                const float even = half == 0 ? negated_lse.x : negated_lse.z;
+                const float odd = half == 0 ? negated_lse.y : negated_lse.w;
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    float exponent = __fmaf_rn(scores[fragment][i], scale, i % 2 == 0 ? even : odd);
+                    if (masked && behind + i / 2 * 8 > fragment * mma_n + i % 2) {
+                        exponent = -infinity();
+                    }
+                    scores[fragment][i] = exp2_approximate(exponent);
+                }
+                p[slice][2 * half] = pack<Element>(scores[fragment][0], scores[fragment][1]);
+                p[slice][2 * half + 1] = pack<Element>(scores[fragment][2], scores[fragment][3]);
+            }
+        }
+    }
+
+    /// dSᵀ = P ∘ (dPᵀ − delta), as operands.
+    __device__ __forceinline__ void differentiate(const ScoreAccumulator& p,
+                                                  const ScoreAccumulator& d_p,
+                                                  ScoreOperands& d_s) const {
+#pragma unroll
+        for (int slice = 0; slice < query_slices; ++slice) {
+            const float4 negated_delta = statistics(shared_.delta(), slice);
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const int fragment = 2 * slice + half;
+                const float even = half == 0 ? negated_delta.x : negated_delta.z;
+                const float odd = half == 0 ? negated_delta.y : negated_delta.w;
+#pragma unroll
+                for (int row = 0; row < 2; ++row) {
+                    d_s[slice][2 * half + row] = pack<Element>(
+                        p[fragment][2 * row] * (d_p[fragment][2 * row] + even),
+                        p[fragment][2 * row + 1] * (d_p[fragment][2 * row + 1] + odd));
+                }
+            }
+        }
+    }
+
+    __device__ __forceinline__ void store_d_s(const ScoreOperands& d_s, ScoreTile tile) const {
+        const uint32_t address = rows_first(tile, first_key(), 0, lane_);
+#pragma unroll
+        for (int slice = 0; slice < query_slices; ++slice) {
+            stmatrix_x4(ScoreTile::moved(address, 0, slice * mma_k), d_s[slice]);
+        }
+    }
+
+    /// Adds to what the other blocks of the head contribute, and moves on by a tile. The
+    /// accumulator lies in the order of the fragments, 512 bytes a fragment, so that a warp adds
+    /// whole lines.
+    __device__ __forceinline__ void add_d_q(const DqAccumulator& d_q) {
+#pragma unroll
+        for (int row = 0; row < d_q_row_fragments; ++row) {
+#pragma unroll
+            for (int column = 0; column < d_q_column_fragments; ++column) {
+                const AccumulatorRegister(&sum)[4] = d_q[row][column];
+                reduce_add_global(
+                    d_q_place_ + row * (mma_m * head_dim) + column * fragment_elements, sum[0],
+                    sum[1], sum[2], sum[3]);
+            }
+        }
+        d_q_place_ += block_q * head_dim;
+    }
+
+    /// The block owns its rows of dK and dV: plain stores, two elements each.
+    __device__ __forceinline__ void store_gradients() const {
+        const float scale = arguments_.softmax_scale;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            Element* const d_k_row = row_of(arguments_.d_k, arguments_.d_k_strides, half * 8);
+            Element* const d_v_row = row_of(arguments_.d_v, arguments_.d_v_strides, half * 8);
+#pragma unroll
+            for (int fragment = 0; fragment < gradient_fragments; ++fragment) {
+                *reinterpret_cast<uint32_t*>(d_k_row + fragment * mma_n) = pack<Element>(
+                    d_k_[fragment][half * 2] * scale, d_k_[fragment][half * 2 + 1] * scale);
+                *reinterpret_cast<uint32_t*>(d_v_row + fragment * mma_n) =
+                    pack<Element>(d_v_[fragment][half * 2], d_v_[fragment][half * 2 + 1]);
+            }
+        }
+    }
+    /// The thread's first element of the row that lies so far below its first one.
+    __device__ __forceinline__ Element* row_of(void* tensor, const Strides& strides,
+                                               int below) const {
+        const int64_t row = key_tile_.kv_start + first_key() + lane_ / 4 + below;
+        return static_cast<Element*>(tensor) + key_tile_.batch * strides.batch +
+               key_tile_.head * strides.head + row * strides.seqlen + lane_ % 4 * 2;
+    }
+
+    const MmaResidentArguments& arguments_;
+    SharedMemory shared_;
+    KeyTile key_tile_;
+    Loader loader_;
+    int warp_;
+    int lane_;
+    float* d_q_place_;  // of the thread's part of the tile's dQ
+    int tile_ = 0;      // counts from the first that the block visits
+    VOperands v_;
+    GradientAccumulator d_k_ = {};
+    GradientAccumulator d_v_ = {};
+};
+
+}  // namespace backlight::kernel

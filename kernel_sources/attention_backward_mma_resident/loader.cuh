@@ -1,0 +1,83 @@
+// What TMA brings for the register-resident mma kernel. All of it is asked for by one thread.
+#pragma once
+
+#include "arguments/attention_backward_mma_resident.h"
+#include "attention_backward_mma_resident/layout.cuh"
+#include "attention_backward_mma_resident/work.cuh"
+#include "primitives/bulk_copy.cuh"
+#include "primitives/dependent_launch.cuh"
+#include "primitives/mbarrier.cuh"
+#include "primitives/tma.cuh"
+
+namespace backlight::kernel {
+
+class Loader {
+  public:
+    __device__ __forceinline__ Loader(const MmaResidentArguments& arguments, SharedMemory shared,
+                                      const KeyTile& key_tile)
+        : arguments_(arguments), shared_(shared), key_tile_(key_tile) {}
+
+    /// K, V and the first query tile. Q, K, V and dO are the caller's: they may be read before the
+    /// delta kernel, from which LSE and delta come, has ended.
+    __device__ __forceinline__ void load_first() const {
+        mbarrier_arrive_expect_bytes(shared_.kv_full(), 2 * KvTile::bytes);
+        load_rows<KvTile>(shared_.k(), arguments_.k, key_tile_.kv_start, shared_.kv_full());
+        load_rows<KvTile>(shared_.v(), arguments_.v, key_tile_.kv_start, shared_.kv_full());
+        const int query_start = key_tile_.first_query();
+        load_q(0, query_start);
+        load_d_o(query_start);
+        wait_for_previous_kernel();
+        load_lse(0, query_start);
+        load_delta(query_start);
+    }
+
+    /// Query tile `tile`, counted from the first, whose places nobody reads any more.
+    __device__ __forceinline__ void load(int tile, int query_start) const {
+        load_q(tile, query_start);
+        load_lse(tile, query_start);
+        load_d_o(query_start);
+        load_delta(query_start);
+    }
+
+  private:
+    /// Copies `Tile::panels` panels, from row `row` of the head's matrix on.
+    template <typename Tile>
+    __device__ __forceinline__ void load_rows(uint32_t destination, const TensorMap& map, int row,
+                                              uint32_t barrier) const {
+#pragma unroll
+        for (int panel = 0; panel < Tile::panels; ++panel) {
+            tma_load_4d(destination + panel * Tile::panel_bytes, &map, panel * Tile::panel_columns,
+                        row, key_tile_.head, key_tile_.batch, barrier);
+        }
+    }
+
+    __device__ __forceinline__ void load_q(int tile, int query_start) const {
+        const uint32_t barrier = shared_.q_full(tile);
+        mbarrier_arrive_expect_bytes(barrier, QueryTile::bytes + statistics_bytes);
+        load_rows<QueryTile>(shared_.q(tile), arguments_.q, query_start, barrier);
+    }
+    __device__ __forceinline__ void load_d_o(int query_start) const {
+        const uint32_t barrier = shared_.d_o_full();
+        mbarrier_arrive_expect_bytes(barrier, QueryTile::bytes + statistics_bytes);
+        load_rows<QueryTile>(shared_.d_o(), arguments_.d_o, query_start, barrier);
+    }
+
+    __device__ __forceinline__ void load_lse(int tile, int query_start) const {
+        bulk_load(shared_.lse(), arguments_.negated_lse_log2 + first_row() + query_start,
+                  statistics_bytes, shared_.q_full(tile));
+    }
+    __device__ __forceinline__ void load_delta(int query_start) const {
+        bulk_load(shared_.delta(), arguments_.negated_delta + first_row() + query_start,
+                  statistics_bytes, shared_.d_o_full());
+    }
+
+    __device__ __forceinline__ int64_t first_row() const {
+        return static_cast<int64_t>(key_tile_.batch_head) * seqlen_q_of(arguments_);
+    }
+
+    const MmaResidentArguments& arguments_;
+    SharedMemory shared_;
+    KeyTile key_tile_;
+};
+
+}  // namespace backlight::kernel

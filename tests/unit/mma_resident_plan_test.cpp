@@ -1,0 +1,163 @@
+// The chain of the register-resident mma kernel: what is launched, with what, and where its
+// workspace lies.
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "arguments/attention_backward_mma_resident.h"
+#include "attention/kernels.hpp"
+#include "attention/workspace.hpp"
+#include "backlight/runtime.hpp"
+#include "test_support.hpp"
+
+using namespace backlight;
+using fault::EncodedMap;
+using fault::Launch;
+using test::fake_options;
+using test::fresh_driver;
+using test::Layout;
+using test::tensors_at;
+
+namespace {
+
+const AttentionProblem problem{.batch = 2,
+                               .heads = 3,
+                               .seqlen_q = 160,
+                               .seqlen_kv = 256,
+                               .head_dim = 128,
+                               .softmax_scale = 0.25F};
+constexpr std::size_t rows = 2 * 3 * 160;
+
+std::vector<Launch> launches_of(const BackwardPlan& plan, const BackwardTensors& tensors) {
+    auto& driver = fresh_driver();
+    plan.run(tensors, test::workspace_address, plan.workspace_bytes(), nullptr);
+    return driver.launches();
+}
+
+void check_map(const kernel::TensorMap& map, const ConstTensorView& view, std::uint64_t seqlen,
+               std::uint32_t tile_rows) {
+    EncodedMap encoded;
+    std::memcpy(&encoded, map.opaque, sizeof(encoded));
+    CHECK(encoded.address == reinterpret_cast<std::uint64_t>(view.data));
+    CHECK(encoded.extents[1] == seqlen);
+    CHECK(encoded.stride_bytes[0] == static_cast<std::uint64_t>(view.stride_seqlen) * 2);
+    CHECK(encoded.box[0] == 64);
+    CHECK(encoded.box[1] == tile_rows);
+    CHECK(encoded.swizzle == CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
+/// The chain's kernel of that number, as text.
+std::string specialisation_of(const TileConfig& config, std::size_t number,
+                              const char* target = "sm_120a") {
+    return attention::backward_chain(problem, config, device::target_by_name(target))
+        .at(number)
+        .request.specialisation;
+}
+
+bool says(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("v4 launches delta, its kernel and convert with a block of 128 threads a tile of keys") {
+    fresh_driver();
+    Runtime runtime(fake_options());
+    const auto plan = runtime.backward(problem, kernel_preset("v4"));
+    const auto launches = launches_of(*plan, tensors_at(problem, test::tensor_base));
+    REQUIRE(launches.size() == 3);
+    CHECK(launches[0].kernel == std::string("attention_backward_delta"));
+    CHECK(launches[1].kernel == std::string("attention_backward_mma_resident"));
+    CHECK(launches[2].kernel == std::string("attention_backward_convert"));
+    CHECK(launches[0].grid[0] == 2 * 3 * 3);
+    CHECK(launches[1].grid[0] == 2 * 3 * 4);
+    CHECK(launches[2].grid[0] == 2 * 3 * 3);
+    CHECK(launches[1].block[0] == 128);
+    CHECK(launches[1].shared_bytes == 49448);
+    for (std::size_t i = 0; i < launches.size(); ++i) {
+        CHECK(launches[i].programmatic_dependent_launch == (i > 0));
+    }
+}
+
+TEST_CASE(
+    "v4 gets maps of its tiles, the statistics as delta writes them, and where dK and dV go") {
+    fresh_driver();
+    Runtime runtime(fake_options());
+    const auto plan = runtime.backward(problem, kernel_preset("v4"));
+    for (const Layout layout : {Layout::bhsd, Layout::bshd}) {
+        const BackwardTensors tensors = tensors_at(problem, test::tensor_base, layout);
+        const auto launches = launches_of(*plan, tensors);
+        REQUIRE(launches.size() == 3);
+        const auto delta = launches[0].arguments_as<kernel::DeltaArguments>();
+        const auto main = launches[1].arguments_as<kernel::MmaResidentArguments>();
+        const auto convert = launches[2].arguments_as<kernel::ConvertArguments>();
+        check_map(main.q, tensors.q, 160, 32);
+        check_map(main.d_o, tensors.d_o, 160, 32);
+        check_map(main.k, tensors.k, 256, 64);
+        check_map(main.v, tensors.v, 256, 64);
+        CHECK(main.negated_lse_log2 == delta.negated_lse_log2);
+        CHECK(main.negated_delta == delta.negated_delta);
+        CHECK(main.d_q_accumulator == delta.d_q_accumulator);
+        CHECK(main.d_q_accumulator == convert.d_q_accumulator);
+        CHECK(main.d_k == tensors.d_k.data);
+        CHECK(main.d_v == tensors.d_v.data);
+        CHECK(main.d_k_strides.seqlen == tensors.d_k.stride_seqlen);
+        CHECK(main.d_v_strides.head == tensors.d_v.stride_head);
+        CHECK(main.softmax_scale == 0.25F);
+        CHECK(main.softmax_scale_log2 == doctest::Approx(0.25 * 1.4426950408889634));
+        CHECK(main.heads == 3);
+        CHECK(main.batch_heads == 6);
+        CHECK(main.heads_per_group == 4);
+        CHECK(main.seqlen_q == 160);
+        CHECK(main.seqlen_kv == 256);
+    }
+}
+
+TEST_CASE("a group has no more heads than there are") {
+    fresh_driver();
+    Runtime runtime(fake_options());
+    TileConfig config = kernel_preset("v4");
+    for (const int heads : {1, 5, 6, 7, 1024}) {
+        config.heads_per_group = heads;
+        const auto plan = runtime.backward(problem, config);
+        const auto launches = launches_of(*plan, tensors_at(problem, test::tensor_base));
+        const auto main = launches.at(1).arguments_as<kernel::MmaResidentArguments>();
+        CHECK(main.heads_per_group == (heads < 6 ? heads : 6));
+    }
+    // The order of the heads is an argument: one kernel serves all.
+    TileConfig alone = kernel_preset("v4");
+    alone.heads_per_group = 1;
+    CHECK(specialisation_of(alone, 1) == specialisation_of(kernel_preset("v4"), 1));
+}
+
+TEST_CASE("the workspace of v4 is LSE, delta and the dQ accumulator, in this order") {
+    fresh_driver();
+    Runtime runtime(fake_options());
+    const attention::WorkspaceLayout layout(problem, kernel_preset("v4"));
+    void* const start = test::workspace_address;
+    CHECK(layout.negated_lse_log2(start) == start);
+    CHECK(layout.negated_delta(start) == layout.negated_lse_log2(start) + rows);
+    CHECK(layout.d_q_accumulator_offset == rows * 8);
+    CHECK(layout.accumulator_heads == 2 * 3);
+    CHECK(layout.bytes == rows * 8 + rows * 128 * 4);
+    CHECK(runtime.backward(problem, kernel_preset("v4"))->workspace_bytes() == layout.bytes);
+}
+
+TEST_CASE("the chain of v4 is specialised for statistics and dQ in the order of fragments") {
+    const TileConfig& v4 = kernel_preset("v4");
+    CHECK(says(specialisation_of(v4, 0), "statistics_in_fragment_order = true"));
+    CHECK(says(specialisation_of(v4, 0), "counts_progress = false"));
+    CHECK(says(specialisation_of(v4, 1), "block_q = 32"));
+    CHECK(says(specialisation_of(v4, 1), "block_kv = 64"));
+    CHECK(says(specialisation_of(v4, 1), "seqlen_q = 0"));
+    CHECK(says(specialisation_of(v4, 1), "shared_bytes = 49448"));
+    CHECK(says(specialisation_of(v4, 1), "shared_bytes_per_multiprocessor = 102400"));
+    CHECK(says(specialisation_of(v4, 2), "accumulator_in_fragment_order = true"));
+    CHECK(says(specialisation_of(kernel_preset("v3"), 0), "statistics_in_fragment_order = false"));
+    CHECK(says(specialisation_of(kernel_preset("v3"), 2), "accumulator_in_fragment_order = false"));
+    TileConfig constant = v4;
+    constant.sequence_lengths = SequenceLengths::compile_time;
+    CHECK(says(specialisation_of(constant, 1), "seqlen_q = 160"));
+    CHECK(says(specialisation_of(constant, 1), "seqlen_kv = 256"));
+}
