@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "compiler/kernel_store.hpp"
 #include "runtime_implementation.hpp"
@@ -80,6 +81,45 @@ Outcome run_seeds(EmulatedSession& session, const ProblemRun& run, std::uint64_t
         }
     }
     return outcome;
+}
+
+void SameBits::check(tool::Gradients<std::uint16_t> gradients) {
+    if (first_) {
+        CHECK(gradients.d_k == first_->d_k);
+        CHECK(gradients.d_v == first_->d_v);
+    } else {
+        first_ = std::move(gradients);
+    }
+}
+
+void require_same_bits(EmulatedSession& session, tool::CheckedProblem problem,
+                       const TileConfig& config, std::uint64_t seeds) {
+    problem.repeats = 1;
+    tool::ProblemCheck check(session.kernels(), problem);
+    const auto plan = session.runtime().backward(problem.problem, config);
+    const std::string name = to_string(config);
+    CAPTURE(name);
+    SameBits bits;
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+        CAPTURE(seed);
+        session.reseed(seed);
+        require_passed(check.check(name, *plan));
+        bits.check(check.data().gradients());
+    }
+}
+
+void require_same_bits(tool::CheckedProblem problem, const TileConfig& config,
+                       std::span<const emulation::GridOrder> orders, std::span<const int> threads) {
+    problem.repeats = 2;  // the second in the workspace that the first has left
+    SameBits bits;
+    for (const emulation::GridOrder order : orders) {
+        for (const int thread_count : threads) {
+            EmulatedSession session({.seed = 3, .grid_order = order, .host_threads = thread_count});
+            tool::ProblemCheck check(session.kernels(), problem);
+            require_passed(check.check(to_string(config), config));
+            bits.check(check.data().gradients());
+        }
+    }
 }
 
 }  // namespace backlight::test

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -97,5 +98,22 @@ AcceptOutcome found_by(std::vector<FaultKind> reports);
 /// more; returns the last one.
 Outcome run_seeds(EmulatedSession& session, const ProblemRun& run, std::uint64_t seeds,
                   const AcceptOutcome& accept = found_anything);
+
+/// Takes the gradients of repeated runs: dK and dV must have the bits that they had first.
+class SameBits {
+  public:
+    void check(tool::Gradients<std::uint16_t> gradients);
+
+  private:
+    std::optional<tool::Gradients<std::uint16_t>> first_;
+};
+
+/// Under each seed from 1 on, the problem passes with the same bits of dK and dV.
+void require_same_bits(EmulatedSession& session, tool::CheckedProblem problem,
+                       const TileConfig& config, std::uint64_t seeds);
+
+/// The same for every order of the grid by every number of host threads.
+void require_same_bits(tool::CheckedProblem problem, const TileConfig& config,
+                       std::span<const emulation::GridOrder> orders, std::span<const int> threads);
 
 }  // namespace backlight::test

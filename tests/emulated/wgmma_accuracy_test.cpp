@@ -1,6 +1,6 @@
 // Configurations of the wgmma kernel other than its preset, on the emulated device against fp64.
 // The preset is tested beside the others (accuracy_test.cpp).
-#include <vector>
+#include <array>
 
 #include "emulated_test_support.hpp"
 
@@ -73,46 +73,14 @@ TEST_CASE("wgmma: fp16 matches fp64 in every layout, with any scale and unequal 
 TEST_CASE("wgmma: no schedule of other configurations is reported or changes dK and dV") {
     EmulatedSession session;
     for (const TileConfig& config : {wgmma_config(3, 1), wgmma_config(2, 2), wgmma_config(3, 16)}) {
-        tool::CheckedProblem problem = square_problem(1, 2, 256, 64, true);
-        problem.repeats = 1;
-        tool::ProblemCheck check(session.kernels(), problem);
-        const auto plan = session.runtime().backward(problem.problem, config);
-        tool::Gradients<std::uint16_t> first;
-        for (std::uint64_t seed = 1; seed <= 8; ++seed) {
-            CAPTURE(to_string(config));
-            CAPTURE(seed);
-            session.reseed(seed);
-            require_passed(check.check(to_string(config), *plan));
-            auto gradients = check.data().gradients();
-            if (seed == 1) {
-                first = std::move(gradients);
-            } else {
-                CHECK(gradients.d_k == first.d_k);
-                CHECK(gradients.d_v == first.d_v);
-            }
-        }
+        require_same_bits(session, square_problem(1, 2, 256, 64, true), config, 8);
     }
 }
 
 TEST_CASE("wgmma: host threads that take blocks in any order give the bits of one") {
     using emulation::GridOrder;
-    tool::CheckedProblem problem = square_problem(1, 3, 256, 64, true);
-    problem.repeats = 1;
-    tool::Gradients<std::uint16_t> first;
-    for (const GridOrder order : {GridOrder::ascending, GridOrder::random}) {
-        for (const int threads : {1, 4}) {
-            EmulatedSession session({.seed = 3, .grid_order = order, .host_threads = threads});
-            tool::ProblemCheck check(session.kernels(), problem);
-            require_passed(check.check("wgmma", kernel_preset("wgmma")));
-            auto gradients = check.data().gradients();
-            if (first.d_k.empty()) {
-                first = std::move(gradients);
-            } else {
-                CHECK(gradients.d_k == first.d_k);
-                CHECK(gradients.d_v == first.d_v);
-            }
-        }
-    }
+    require_same_bits(square_problem(1, 3, 256, 64, true), kernel_preset("wgmma"),
+                      std::array{GridOrder::ascending, GridOrder::random}, std::array{1, 4});
 }
 
 }  // namespace

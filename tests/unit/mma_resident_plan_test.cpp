@@ -1,7 +1,6 @@
 // The chain of the register-resident mma kernel: what is launched, with what, and where its
 // workspace lies.
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -9,11 +8,13 @@
 #include "attention/kernels.hpp"
 #include "attention/workspace.hpp"
 #include "backlight/runtime.hpp"
+#include "plan_test_support.hpp"
 #include "test_support.hpp"
 
 using namespace backlight;
-using fault::EncodedMap;
 using fault::Launch;
+using test::check_map;
+using test::decoded;
 using test::fake_options;
 using test::fresh_driver;
 using test::Layout;
@@ -33,18 +34,6 @@ std::vector<Launch> launches_of(const BackwardPlan& plan, const BackwardTensors&
     auto& driver = fresh_driver();
     plan.run(tensors, test::workspace_address, plan.workspace_bytes(), nullptr);
     return driver.launches();
-}
-
-void check_map(const kernel::TensorMap& map, const ConstTensorView& view, std::uint64_t seqlen,
-               std::uint32_t tile_rows) {
-    EncodedMap encoded;
-    std::memcpy(&encoded, map.opaque, sizeof(encoded));
-    CHECK(encoded.address == reinterpret_cast<std::uint64_t>(view.data));
-    CHECK(encoded.extents[1] == seqlen);
-    CHECK(encoded.stride_bytes[0] == static_cast<std::uint64_t>(view.stride_seqlen) * 2);
-    CHECK(encoded.box[0] == 64);
-    CHECK(encoded.box[1] == tile_rows);
-    CHECK(encoded.swizzle == CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
 /// The chain's kernel of that number, as text.
@@ -92,10 +81,10 @@ TEST_CASE(
         const auto delta = launches[0].arguments_as<kernel::DeltaArguments>();
         const auto main = launches[1].arguments_as<kernel::MmaResidentArguments>();
         const auto convert = launches[2].arguments_as<kernel::ConvertArguments>();
-        check_map(main.q, tensors.q, 160, 32);
-        check_map(main.d_o, tensors.d_o, 160, 32);
-        check_map(main.k, tensors.k, 256, 64);
-        check_map(main.v, tensors.v, 256, 64);
+        check_map(decoded(main.q), tensors.q, 160, 32);
+        check_map(decoded(main.d_o), tensors.d_o, 160, 32);
+        check_map(decoded(main.k), tensors.k, 256, 64);
+        check_map(decoded(main.v), tensors.v, 256, 64);
         CHECK(main.negated_lse_log2 == delta.negated_lse_log2);
         CHECK(main.negated_delta == delta.negated_delta);
         CHECK(main.d_q_accumulator == delta.d_q_accumulator);

@@ -12,6 +12,7 @@
 #include "arguments/attention_backward.h"
 #include "attention/workspace.hpp"
 #include "backlight/runtime.hpp"
+#include "plan_test_support.hpp"
 #include "test_support.hpp"
 
 // --- Counting allocations: the operators hold for the whole test executable ----------------------
@@ -85,9 +86,12 @@ BACKLIGHT_KEPT void operator delete[](void* memory, std::size_t, std::align_val_
 using namespace backlight;
 using fault::EncodedMap;
 using fault::Launch;
+using test::check_map;
+using test::decoded;
 using test::fake_options;
 using test::fresh_driver;
 using test::Layout;
+using test::number;
 using test::tensors_at;
 
 namespace {
@@ -99,41 +103,6 @@ const AttentionProblem problem{.batch = 2,
                                .seqlen_kv = 256,
                                .head_dim = 128,
                                .softmax_scale = 0.25F};
-
-std::uint64_t number(const void* pointer) {
-    return reinterpret_cast<std::uint64_t>(pointer);
-}
-
-EncodedMap decoded(const kernel::TensorMap& map) {
-    EncodedMap result;
-    std::memcpy(&result, map.opaque, sizeof(result));
-    return result;
-}
-
-void check_map(const EncodedMap& map, const ConstTensorView& view, std::int64_t seqlen,
-               std::uint32_t rows) {
-    CHECK(map.encoded == 1);
-    CHECK(map.rank == 4);
-    CHECK(map.address == number(view.data));
-    CHECK(map.extents[0] == 128);
-    CHECK(map.extents[1] == static_cast<std::uint64_t>(seqlen));
-    CHECK(map.extents[2] == 3);
-    CHECK(map.extents[3] == 2);
-    CHECK(map.stride_bytes[0] == static_cast<std::uint64_t>(view.stride_seqlen) * 2);
-    CHECK(map.stride_bytes[1] == static_cast<std::uint64_t>(view.stride_head) * 2);
-    CHECK(map.stride_bytes[2] == static_cast<std::uint64_t>(view.stride_batch) * 2);
-    CHECK(map.box[0] == 64);
-    CHECK(map.box[1] == rows);
-    CHECK(map.box[2] == 1);
-    CHECK(map.box[3] == 1);
-    for (const std::uint8_t stride : map.element_strides) {
-        CHECK(stride == 1);
-    }
-    CHECK(map.data_type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
-    CHECK(map.interleave == CU_TENSOR_MAP_INTERLEAVE_NONE);
-    CHECK(map.swizzle == CU_TENSOR_MAP_SWIZZLE_128B);
-    CHECK(map.out_of_bounds_fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-}
 
 void check_strides(const kernel::Strides& strides, const ConstTensorView& view) {
     CHECK(strides.batch == view.stride_batch);
