@@ -52,7 +52,7 @@ struct Launch {
     template <typename Arguments>
     Arguments arguments_as() const {
         static_assert(sizeof(Arguments) <= sizeof(arguments));
-        Arguments result;
+        Arguments result{};
         std::memcpy(&result, arguments, sizeof(result));
         return result;
     }

@@ -17,7 +17,7 @@ inline std::uint64_t number(const void* pointer) {
 }
 
 inline fault::EncodedMap decoded(const kernel::TensorMap& map) {
-    fault::EncodedMap result;
+    fault::EncodedMap result{};
     std::memcpy(&result, map.opaque, sizeof(result));
     return result;
 }
