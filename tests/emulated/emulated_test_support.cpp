@@ -83,6 +83,12 @@ Outcome run_seeds(EmulatedSession& session, const ProblemRun& run, std::uint64_t
     return outcome;
 }
 
+void require_right(EmulatedSession& session, tool::CheckedProblem problem,
+                   const TileConfig& config) {
+    problem.repeats = 1;
+    require_passed(tool::check_problem(session.kernels(), problem, to_string(config), config));
+}
+
 void SameBits::check(tool::Gradients<std::uint16_t> gradients) {
     if (first_) {
         CHECK(gradients.d_k == first_->d_k);

@@ -99,6 +99,10 @@ AcceptOutcome found_by(std::vector<FaultKind> reports);
 Outcome run_seeds(EmulatedSession& session, const ProblemRun& run, std::uint64_t seeds,
                   const AcceptOutcome& accept = found_anything);
 
+/// The problem passes once with the configuration.
+void require_right(EmulatedSession& session, tool::CheckedProblem problem,
+                   const TileConfig& config);
+
 /// Takes the gradients of repeated runs: dK and dV must have the bits that they had first.
 class SameBits {
   public:

@@ -1,7 +1,6 @@
 // Configurations of the register-resident mma kernel other than its preset, on the emulated device
 // against fp64. The preset is tested beside the others (accuracy_test.cpp, schedules_test.cpp).
 #include <array>
-#include <vector>
 
 #include "emulated_test_support.hpp"
 
@@ -16,12 +15,6 @@ TileConfig resident_config(int block_q, int heads_per_group) {
     config.block_q = block_q;
     config.heads_per_group = heads_per_group;
     return config;
-}
-
-void require_right(EmulatedSession& session, tool::CheckedProblem problem,
-                   const TileConfig& config) {
-    problem.repeats = 1;
-    require_passed(tool::check_problem(session.kernels(), problem, to_string(config), config));
 }
 
 TEST_CASE("mma_resident: query tiles of 64 match fp64 in both types with and without a mask") {

@@ -1,9 +1,7 @@
 // Faults planted in the register-resident mma kernel.
 #include <string>
-#include <string_view>
 #include <utility>
 
-#include "compiler/embedded_sources.hpp"
 #include "planted_faults.hpp"
 
 namespace backlight::test {
@@ -12,23 +10,8 @@ namespace {
 
 using enum FaultKind;
 
-/// The file of the kernel's that holds the text.
-std::string file_of(std::string_view text) {
-    std::string file;
-    for (const compiler::EmbeddedSource& source : compiler::embedded_sources()) {
-        if (source.name.starts_with("attention_backward_mma_resident") &&
-            source.text.find(text) != std::string_view::npos) {
-            REQUIRE_MESSAGE(file.empty(), "only one file holds: " << text);
-            file = source.name;
-        }
-    }
-    REQUIRE_MESSAGE(!file.empty(), "a file holds: " << text);
-    return file;
-}
-
 SourceEdit edit(std::string from, std::string to) {
-    std::string file = file_of(from);
-    return {std::move(file), std::move(from), std::move(to)};
+    return edit_of("attention_backward_mma_resident", std::move(from), std::move(to));
 }
 SourceEdit dropped(std::string text) {
     return edit(std::move(text), ";");

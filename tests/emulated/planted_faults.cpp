@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <utility>
+
+#include "compiler/embedded_sources.hpp"
 
 namespace backlight::test {
 
@@ -32,6 +35,18 @@ void require_clean(std::span<const PlantedFault> faults) {
 }
 
 }  // namespace
+
+SourceEdit edit_of(std::string_view kernel, std::string from, std::string to) {
+    std::string file;
+    for (const compiler::EmbeddedSource& source : compiler::embedded_sources()) {
+        if (source.name.starts_with(kernel) && source.text.find(from) != std::string_view::npos) {
+            REQUIRE_MESSAGE(file.empty(), "only one file holds: " << from);
+            file = source.name;
+        }
+    }
+    REQUIRE_MESSAGE(!file.empty(), "a file holds: " << from);
+    return {std::move(file), std::move(from), std::move(to)};
+}
 
 void require_found(std::span<const PlantedFault> faults) {
     require_clean(faults);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "emulated_test_support.hpp"
@@ -20,6 +21,9 @@ struct PlantedFault {
     /// Found under one of the seeds 1 to this.
     std::uint64_t seeds = 1;
 };
+
+/// A change to the one file, of those whose names begin with the kernel's, that holds `from`.
+SourceEdit edit_of(std::string_view kernel, std::string from, std::string to);
 
 /// The test fails unless each is found, by a report that applies, and the kernel without it passes
 /// the same problem under the same seeds.

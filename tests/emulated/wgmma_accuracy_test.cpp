@@ -18,12 +18,6 @@ TileConfig wgmma_config(int stages, int heads_per_group) {
     return config;
 }
 
-void require_right(EmulatedSession& session, tool::CheckedProblem problem,
-                   const TileConfig& config) {
-    problem.repeats = 1;
-    require_passed(tool::check_problem(session.kernels(), problem, to_string(config), config));
-}
-
 TEST_CASE("wgmma: any number of stages matches fp64, with more stages than tiles and fewer") {
     EmulatedSession session;
     for (const std::int64_t head_dim : {64, 128}) {

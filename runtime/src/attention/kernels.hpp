@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <numbers>
 #include <variant>
 #include <vector>
 
@@ -102,8 +103,27 @@ KernelResources kernel_resources(const KernelPlan& plan, const compiler::KernelL
 /// The name of a data type in kernel sources.
 std::string_view element_type(DataType type) noexcept;
 
+/// What the arguments of every main kernel take from the problem.
+template <typename Arguments>
+void set_problem(Arguments& arguments, const AttentionProblem& problem) noexcept {
+    arguments.softmax_scale = problem.effective_softmax_scale();
+    arguments.softmax_scale_log2 = arguments.softmax_scale * std::numbers::log2e_v<float>;
+    arguments.heads = static_cast<int>(problem.heads);
+    arguments.seqlen_q = static_cast<int>(problem.seqlen_q);
+    arguments.seqlen_kv = static_cast<int>(problem.seqlen_kv);
+}
+
 inline kernel::Strides strides_of(const ConstTensorView& view) noexcept {
     return {view.stride_batch, view.stride_head, view.stride_seqlen};
+}
+
+/// dK and dV of kernels that store them by plain stores.
+template <typename Arguments>
+void set_key_gradients(Arguments& arguments, const BackwardTensors& tensors) noexcept {
+    arguments.d_k = tensors.d_k.data;
+    arguments.d_v = tensors.d_v.data;
+    arguments.d_k_strides = strides_of(tensors.d_k);
+    arguments.d_v_strides = strides_of(tensors.d_v);
 }
 
 }  // namespace backlight::attention

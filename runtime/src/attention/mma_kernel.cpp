@@ -1,5 +1,4 @@
 #include <cstdint>
-#include <numbers>
 
 #include "attention/kernels.hpp"
 #include "compiler/specialisation.hpp"
@@ -43,15 +42,8 @@ kernel::MmaArguments mma_arguments(const AttentionProblem& problem, const Backwa
     kernel::MmaArguments arguments{};
     arguments.row_statistics = layout.row_statistics(workspace);
     arguments.d_q_accumulator = layout.d_q_accumulator(workspace);
-    arguments.d_k = tensors.d_k.data;
-    arguments.d_v = tensors.d_v.data;
-    arguments.d_k_strides = strides_of(tensors.d_k);
-    arguments.d_v_strides = strides_of(tensors.d_v);
-    arguments.softmax_scale = problem.effective_softmax_scale();
-    arguments.softmax_scale_log2 = arguments.softmax_scale * std::numbers::log2e_v<float>;
-    arguments.heads = static_cast<int>(problem.heads);
-    arguments.seqlen_q = static_cast<int>(problem.seqlen_q);
-    arguments.seqlen_kv = static_cast<int>(problem.seqlen_kv);
+    set_key_gradients(arguments, tensors);
+    set_problem(arguments, problem);
     return arguments;
 }
 

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdint>
-#include <numbers>
 
 #include "attention/kernels.hpp"
 #include "compiler/specialisation.hpp"
@@ -47,19 +46,12 @@ kernel::MmaResidentArguments mma_resident_arguments(const AttentionProblem& prob
     arguments.negated_lse_log2 = layout.negated_lse_log2(workspace);
     arguments.negated_delta = layout.negated_delta(workspace);
     arguments.d_q_accumulator = layout.d_q_accumulator(workspace);
-    arguments.d_k = tensors.d_k.data;
-    arguments.d_v = tensors.d_v.data;
-    arguments.d_k_strides = strides_of(tensors.d_k);
-    arguments.d_v_strides = strides_of(tensors.d_v);
-    arguments.softmax_scale = problem.effective_softmax_scale();
-    arguments.softmax_scale_log2 = arguments.softmax_scale * std::numbers::log2e_v<float>;
-    arguments.heads = static_cast<int>(problem.heads);
+    set_key_gradients(arguments, tensors);
+    set_problem(arguments, problem);
     arguments.batch_heads = static_cast<int>(batch_heads);
     // No more than there are: the blocks of a group are counted in 32 bits, as those of the grid.
     arguments.heads_per_group =
         static_cast<int>(std::min<std::int64_t>(config.heads_per_group, batch_heads));
-    arguments.seqlen_q = static_cast<int>(problem.seqlen_q);
-    arguments.seqlen_kv = static_cast<int>(problem.seqlen_kv);
     return arguments;
 }
 

@@ -1,5 +1,4 @@
 #include <cstdint>
-#include <numbers>
 
 #include "attention/kernels.hpp"
 #include "attention/wgmma_rounds.hpp"
@@ -47,16 +46,12 @@ kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem, const Ti
     arguments.negated_delta = layout.negated_delta(workspace);
     arguments.counters = layout.counters(workspace);
     arguments.d_q_accumulator = layout.d_q_accumulator(workspace);
-    arguments.softmax_scale = problem.effective_softmax_scale();
-    arguments.softmax_scale_log2 = arguments.softmax_scale * std::numbers::log2e_v<float>;
-    arguments.heads = static_cast<int>(problem.heads);
+    set_problem(arguments, problem);
     arguments.batch_heads = static_cast<int>(problem.batch * problem.heads);
-    arguments.seqlen_q = static_cast<int>(problem.seqlen_q);
-    arguments.seqlen_kv = static_cast<int>(problem.seqlen_kv);
     const WgmmaRounds rounds(problem, config);
     arguments.tickets = static_cast<int>(rounds.tickets());
     arguments.conversion_lag = static_cast<int>(rounds.conversion_lag);
-    arguments.accumulator_heads = static_cast<int>(rounds.accumulator_heads);
+    arguments.accumulator_heads = static_cast<int>(layout.accumulator_heads);
     return arguments;
 }
 
