@@ -1,5 +1,6 @@
 #include "attention/kernels.hpp"
 
+#include "attention/rounds.hpp"
 #include "attention/validation.hpp"
 
 namespace backlight::attention {
@@ -8,14 +9,21 @@ std::vector<KernelPlan> backward_chain(const AttentionProblem& problem, const Ti
                                        const device::Target& target) {
     validate(problem);
     validate(config, problem, target);
-    if (config.family == KernelFamily::wgmma) {
-        return {delta_kernel(problem, config, target), wgmma_kernel(problem, config, target)};
+    std::vector<KernelPlan> chain = {delta_kernel(problem, config, target)};
+    switch (config.family) {
+        case KernelFamily::wgmma:
+            chain.push_back(wgmma_kernel(problem, config, target));
+            break;
+        case KernelFamily::mma_resident:
+            chain.push_back(mma_resident_kernel(problem, config, target));
+            break;
+        default:
+            chain.push_back(mma_kernel(problem, config, target));
     }
-    return {delta_kernel(problem, config, target),
-            config.family == KernelFamily::mma_resident
-                ? mma_resident_kernel(problem, config, target)
-                : mma_kernel(problem, config, target),
-            convert_kernel(problem, config, target)};
+    if (!converts_d_q(config)) {
+        chain.push_back(convert_kernel(problem, config, target));
+    }
+    return chain;
 }
 
 MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& config,
