@@ -101,11 +101,12 @@ struct Work {
         tile.batch = tile.batch_head / arguments.heads;
         tile.head = tile.batch_head % arguments.heads;
         tile.kv_start = kv_tile * specialisation::block_kv;
-        if (ticket >= arguments.tickets) {
-            tile.batch_head = end;
-        }
-
         conversion.batch_head = head_of(round - arguments.conversion_lag);
+        // Unsigned: also what was drawn from a counter that nobody has set.
+        if (static_cast<uint32_t>(ticket) >= static_cast<uint32_t>(arguments.tickets)) {
+            tile.batch_head = end;
+            conversion.batch_head = nothing;
+        }
         // A head's query tiles are shared among as many tickets as it has key tiles.
         conversion.first_query_tile = kv_tile * query_tiles / kv_tiles;
         conversion.query_tiles =

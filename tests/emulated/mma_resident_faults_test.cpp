@@ -2,20 +2,14 @@
 #include <string>
 #include <utility>
 
-#include "planted_faults.hpp"
+#include "mma_resident_edits.hpp"
 
 namespace backlight::test {
 
 namespace {
 
+using namespace mma_resident_edits;
 using enum FaultKind;
-
-SourceEdit edit(std::string from, std::string to) {
-    return edit_of("attention_backward_mma_resident", std::move(from), std::move(to));
-}
-SourceEdit dropped(std::string text) {
-    return edit(std::move(text), ";");
-}
 
 /// Four query tiles, so that every place is used again.
 ProblemRun run_of(std::int64_t head_dim, bool causal = false, std::int64_t heads = 1) {
@@ -91,8 +85,8 @@ TEST_CASE("mma_resident: a place that is filled before its readers are done is f
          {data_race},
          20},
         {"a barrier is used before it is initialised",
-         {edit("mbarrier_initialisation_fence();\n    }\n    __syncthreads();",
-               "mbarrier_initialisation_fence();\n    }")},
+         {edit("    }\n    __syncthreads();\n\n    const int ticket",
+               "    }\n\n    const int ticket")},
          narrow(),
          {barrier_misuse, data_race, uninitialised_read},
          20},
@@ -123,9 +117,10 @@ TEST_CASE("mma_resident: a copy over fragments that may be on their way is found
           edit("static_assert(v_offset >= q_second_offset && v_offset % 1024 == 0,",
                "static_assert(v_offset % 1024 == 0,"),
           edit(
-              "        const int query_start = key_tile_.first_query();\n        load_q(0,",
+              "        const int query_start = key_tile_.first_query_tile() * block_q;\n        "
+              "load_q(0,",
               "    }\n    __device__ __forceinline__ void load_second() const {\n        const int "
-              "query_start = key_tile_.first_query();\n        load_q(0,"),
+              "query_start = key_tile_.first_query_tile() * block_q;\n        load_q(0,"),
           edit("// Each warp stores dS over V.\n        __syncthreads();",
                "__syncthreads();\n        if (warp_ == 0 && elect_one()) {\n            "
                "loader_.load_second();\n        }")},
@@ -206,12 +201,20 @@ TEST_CASE("mma_resident: what computes something else gives wrong numbers") {
     groups.config.heads_per_group = 2;
     const std::vector<PlantedFault> faults = {
         {"no mask",
-         {edit("step<true>(query_start", "step<false>(query_start")},
+         {edit("exponentiate<diagonal>(scores", "exponentiate<below_diagonal>(scores")},
          run_of(64, true),
          {}},
         {"the mask ends too soon",
-         {edit("query_start < key_tile_.kv_start + block_kv;",
-               "query_start < key_tile_.kv_start + block_kv - block_q;")},
+         {edit("step<1>(query_start", "step<below_diagonal>(query_start")},
+         run_of(128, true),
+         {}},
+        {"dQ of fewer keys than a tile on the diagonal sees",
+         {edit("(diagonal + 1) * query_slices : key_slices",
+               "diagonal * query_slices + 1 : key_slices")},
+         run_of(128, true),
+         {}},
+        {"keys that a tile on the diagonal sees are left out",
+         {edit("first_key() < seen_slices * mma_k", "first_key() + mma_k < seen_slices * mma_k")},
          run_of(128, true),
          {}},
         {"the diagonal is hidden",
@@ -257,17 +260,17 @@ TEST_CASE("mma_resident: what computes something else gives wrong numbers") {
                "row_of(arguments_.d_k, arguments_.d_k_strides, 0)")},
          wide(),
          {}},
-        {"the last group of heads is taken for a full one",
-         {edit("heads_left < group_heads ? heads_left : group_heads", "group_heads")},
+        {"all tickets of a group are for its first head",
+         {{"attention_backward_rounds/work.cuh", "in_round % group_heads", "in_round % 1"}},
          groups,
-         {out_of_bounds}},
+         {}},
         {"dQ without its scale",
-         {{"attention_backward_convert.cu", "pack<Element>(lanes[0].x * scale, lanes[0].y * scale)",
-           "pack<Element>(lanes[0].x, lanes[0].y)"}},
+         {edit("pack<Element>(lanes[0].x * scale, lanes[0].y * scale)",
+               "pack<Element>(lanes[0].x, lanes[0].y)")},
          wide(),
          {}},
         {"the lower half of each fragment of dQ not converted",
-         {{"attention_backward_convert.cu", "d_q + 8 * rows.stride", "d_q"}},
+         {edit("d_q + 8 * stride", "d_q")},
          narrow(),
          {}},
     };

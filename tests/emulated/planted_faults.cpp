@@ -39,7 +39,9 @@ void require_clean(std::span<const PlantedFault> faults) {
 SourceEdit edit_of(std::string_view kernel, std::string from, std::string to) {
     std::string file;
     for (const compiler::EmbeddedSource& source : compiler::embedded_sources()) {
-        if (source.name.starts_with(kernel) && source.text.find(from) != std::string_view::npos) {
+        const bool belongs = source.name.starts_with(kernel) ||
+                             source.name.starts_with("attention_backward_rounds/");
+        if (belongs && source.text.find(from) != std::string_view::npos) {
             REQUIRE_MESSAGE(file.empty(), "only one file holds: " << from);
             file = source.name;
         }

@@ -8,6 +8,7 @@ namespace backlight::test {
 
 namespace {
 
+using namespace wgmma_edits;
 using enum FaultKind;
 
 /// One head; of several query tiles, so that stages are used again.
@@ -574,7 +575,7 @@ TEST_CASE("wgmma: a wrong mask, scale or place gives wrong numbers or none") {
          run_of(384, 384, 64, true),
          {}},
         {"the first query tile too late",
-         {edit("kv_start / block_q : 0", "kv_start / block_q + 1 : 0")},
+         {edit("kv_start / specialisation::block_q : 0", "kv_start / block_q + 1 : 0")},
          two_tiles(64, true),
          {deadlock}},
         {"dK without its scale",

@@ -6,7 +6,8 @@
 
 #include "planted_faults.hpp"
 
-namespace backlight::test {
+// In a namespace of its own: other kernels have functions of these names.
+namespace backlight::test::wgmma_edits {
 
 inline SourceEdit edit(std::string from, std::string to) {
     return edit_of("attention_backward_wgmma", std::move(from), std::move(to));
@@ -15,4 +16,4 @@ inline SourceEdit dropped(std::string text) {
     return edit(std::move(text), ";");
 }
 
-}  // namespace backlight::test
+}  // namespace backlight::test::wgmma_edits

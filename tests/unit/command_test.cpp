@@ -85,6 +85,9 @@ TEST_CASE(
     CHECK(parse_tile("family=mma_resident") == resident);
     resident.block_q = 64;
     CHECK(parse_tile("family=mma_resident,block_q=64") == resident);
+    resident.converts_d_q = true;
+    CHECK(parse_tile("family=mma_resident,converts_d_q=true,block_q=64") == resident);
+    CHECK(parse_tile("family=mma_resident,converts_d_q=false") == kernel_preset("v4"));
     CHECK(parse_tile("block_q=32,block_kv=64,warps=8,stages=2") == kernel_preset("v3"));
     CHECK(parse_tile("family=mma,block_q=32,stages=2") == TileConfig{.block_q = 32, .stages = 2});
     for (const char* text :
@@ -118,6 +121,8 @@ TEST_CASE("a configuration is called by its preset, whatever its launch, else by
     TileConfig resident = kernel_preset("v4");
     resident.heads_per_group = 16;
     CHECK(config_name(resident) == "mma_resident_32_64_4_2_heads_16");
+    resident.converts_d_q = true;
+    CHECK(config_name(resident) == "mma_resident_32_64_4_2_heads_16_converting");
 }
 
 TEST_CASE(

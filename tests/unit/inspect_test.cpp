@@ -68,14 +68,15 @@ TEST_CASE("v3 on sm_120a at head_dim 128 causal has no spill and 73744 bytes of 
     CHECK(json["threads"] == 256);
 }
 
-TEST_CASE("v4 compiles without a spill and two of its blocks fit a multiprocessor") {
+TEST_CASE("v4 and v5 compile without a spill and two of its blocks fit a multiprocessor") {
     for (const char* target : {"sm_90a", "sm_120a"}) {
         for (const std::int64_t head_dim : {128, 64}) {
             for (const DataType dtype : {DataType::bf16, DataType::fp16}) {
                 for (const bool causal : {false, true}) {
-                    InspectOptions options = options_for(target, {"v4"});
+                    InspectOptions options = options_for(target, {"v4", "v5"});
                     if (head_dim == 64) {
-                        options.tiles = {"family=mma_resident,block_q=64"};
+                        options.tiles = {"family=mma_resident,block_q=64",
+                                         "family=mma_resident,block_q=64,converts_d_q=true"};
                     }
                     options.head_dim = head_dim;
                     options.dtype = dtype;
@@ -93,7 +94,7 @@ TEST_CASE("v4 compiles without a spill and two of its blocks fit a multiprocesso
                         CHECK(main.spill_store_bytes == 0);
                         CHECK(main.spill_load_bytes == 0);
                         CHECK(main.performance_warnings == std::vector<std::string>{});
-                        const bool small = head_dim == 64 && inspection.name == "v4";
+                        const bool small = head_dim == 64 && inspection.config.block_q == 32;
                         CHECK(main.blocks_per_multiprocessor == (small ? 3 : 2));
                     }
                 }
@@ -248,7 +249,7 @@ TEST_CASE(
     for (const Inspection& inspection : inspect_kernels(options)) {
         names.push_back(inspection.name);
     }
-    CHECK(names == std::vector<std::string>{"v1", "v2", "v3", "v4"});
+    CHECK(names == std::vector<std::string>{"v1", "v2", "v3", "v4", "v5"});
     check_refused(ErrorCode::unsupported, {"family is wgmma", "sm_120a"},
                   [] { inspect_kernels(options_for("sm_120a", {"wgmma"})); });
 }

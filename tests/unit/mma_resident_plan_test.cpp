@@ -60,7 +60,8 @@ TEST_CASE("v4 launches delta, its kernel and convert with a block of 128 threads
     CHECK(launches[1].kernel == std::string("attention_backward_mma_resident"));
     CHECK(launches[2].kernel == std::string("attention_backward_convert"));
     CHECK(launches[0].grid[0] == 2 * 3 * 3);
-    CHECK(launches[1].grid[0] == 2 * 3 * 4);
+    // Six heads in two groups of four, each with four tiles of keys.
+    CHECK(launches[1].grid[0] == 2 * 4 * 4);
     CHECK(launches[2].grid[0] == 2 * 3 * 3);
     CHECK(launches[1].block[0] == 128);
     CHECK(launches[1].shared_bytes == 49448);
@@ -120,6 +121,61 @@ TEST_CASE("a group has no more heads than there are") {
     CHECK(specialisation_of(alone, 1) == specialisation_of(kernel_preset("v4"), 1));
 }
 
+TEST_CASE("v5 launches delta and its kernel and a block a ticket") {
+    fresh_driver();
+    Runtime runtime(fake_options());
+    AttentionProblem many = problem;
+    many.batch = 1000;
+    TileConfig config = kernel_preset("v5");
+    const auto plan = runtime.backward(many, config);
+    const BackwardTensors tensors = tensors_at(many, test::tensor_base, Layout::bshd);
+    const auto launches = launches_of(*plan, tensors);
+    REQUIRE(launches.size() == 2);
+    CHECK(launches[0].kernel == std::string("attention_backward_delta"));
+    CHECK(launches[1].kernel == std::string("attention_backward_mma_resident"));
+    CHECK(launches[1].shared_bytes == 49456);
+    CHECK(launches[1].programmatic_dependent_launch);
+    const auto delta = launches[0].arguments_as<kernel::DeltaArguments>();
+    const auto main = launches[1].arguments_as<kernel::MmaResidentArguments>();
+    const attention::WorkspaceLayout layout(many, config);
+    const attention::Rounds rounds(many, config);
+    CHECK(launches[1].grid[0] == rounds.tickets());
+    CHECK(main.tickets == rounds.tickets());
+    CHECK(main.conversion_lag == rounds.conversion_lag);
+    CHECK(main.accumulator_heads == rounds.accumulator_heads);
+    CHECK(delta.accumulator_heads == rounds.accumulator_heads);
+    CHECK(layout.accumulator_heads == static_cast<std::size_t>(rounds.accumulator_heads));
+    CHECK(main.d_q == tensors.d_q.data);
+    CHECK(main.d_q_strides.seqlen == tensors.d_q.stride_seqlen);
+    CHECK(main.counters.tickets == layout.counters(test::workspace_address).tickets);
+    CHECK(main.counters.added == delta.counters.added);
+    CHECK(main.counters.converted == delta.counters.converted);
+}
+
+TEST_CASE("the accumulator of v5 has places for what is between a tile and its conversion") {
+    AttentionProblem many = problem;
+    many.batch = 1000;
+    for (const int heads : {1, 4, 64}) {
+        TileConfig config = kernel_preset("v5");
+        config.heads_per_group = heads;
+        const attention::Rounds rounds(many, config);
+        const std::int64_t kv_tiles = 256 / 64;
+        CHECK(rounds.tickets_a_round == heads * kv_tiles);
+        // A group's last tile has as many others beside it as there are blocks.
+        CHECK((rounds.conversion_lag - 1) * rounds.tickets_a_round >= rounds.resident_blocks);
+        CHECK(rounds.accumulator_heads % heads == 0);
+        CHECK(rounds.accumulator_heads >= (rounds.conversion_lag + 1) * heads);
+        CHECK(rounds.accumulator_heads < 3000);
+        CHECK(rounds.tickets() >= (3000 / heads + rounds.conversion_lag) * heads * kv_tiles);
+        // v4 converts nothing, and has a place for each.
+        config.converts_d_q = false;
+        const attention::Rounds all(many, config);
+        CHECK(all.conversion_lag == 0);
+        CHECK(all.accumulator_heads == 3000);
+        CHECK(all.tickets() == (3000 + heads - 1) / heads * heads * kv_tiles);
+    }
+}
+
 TEST_CASE("the workspace of v4 is LSE, delta and the dQ accumulator, in this order") {
     fresh_driver();
     Runtime runtime(fake_options());
@@ -141,6 +197,9 @@ TEST_CASE("the chain of v4 is specialised for statistics and dQ in the order of 
     CHECK(says(specialisation_of(v4, 1), "block_kv = 64"));
     CHECK(says(specialisation_of(v4, 1), "seqlen_q = 0"));
     CHECK(says(specialisation_of(v4, 1), "shared_bytes = 49448"));
+    CHECK(says(specialisation_of(v4, 1), "converts_d_q = false"));
+    CHECK(says(specialisation_of(kernel_preset("v5"), 0), "counts_progress = true"));
+    CHECK(says(specialisation_of(kernel_preset("v5"), 1), "converts_d_q = true"));
     CHECK(says(specialisation_of(v4, 1), "shared_bytes_per_multiprocessor = 102400"));
     CHECK(says(specialisation_of(v4, 2), "accumulator_in_fragment_order = true"));
     CHECK(says(specialisation_of(kernel_preset("v3"), 0), "statistics_in_fragment_order = false"));

@@ -13,8 +13,8 @@ using backlight::SequenceLengths;
 using backlight::shared_memory_bytes;
 using backlight::TileConfig;
 
-TEST_CASE("the presets are v1, v2 and v3, with the tiles of the article, wgmma and v4") {
-    REQUIRE(kernel_presets().size() == 5);
+TEST_CASE("the presets are v1, v2 and v3, with the tiles of the article, wgmma, v4 and v5") {
+    REQUIRE(kernel_presets().size() == 6);
     CHECK(kernel_presets()[0].name == "v1");
     CHECK(kernel_presets()[1].name == "v2");
     CHECK(kernel_presets()[2].name == "v3");
@@ -28,6 +28,10 @@ TEST_CASE("the presets are v1, v2 and v3, with the tiles of the article, wgmma a
     CHECK(kernel_preset("wgmma").family == KernelFamily::wgmma);
     CHECK(kernel_presets()[4].name == "v4");
     CHECK(kernel_preset("v4").family == KernelFamily::mma_resident);
+    CHECK(kernel_presets()[5].name == "v5");
+    TileConfig converting = kernel_preset("v4");
+    converting.converts_d_q = true;
+    CHECK(kernel_preset("v5") == converting);
     for (const auto& preset : kernel_presets()) {
         CHECK_FALSE(preset.description.empty());
         CHECK(&kernel_preset(preset.name) == &preset.config);
@@ -35,10 +39,10 @@ TEST_CASE("the presets are v1, v2 and v3, with the tiles of the article, wgmma a
 }
 
 TEST_CASE("an unknown preset is refused with the names there are") {
-    for (const char* name : {"v5", "", "V3", "v3 "}) {
+    for (const char* name : {"v6", "", "V3", "v3 "}) {
         backlight::test::check_refused(
             ErrorCode::unknown_kernel,
-            {"kernel is '" + std::string(name) + "'", "v1, v2, v3, wgmma, v4"},
+            {"kernel is '" + std::string(name) + "'", "v1, v2, v3, wgmma, v4, v5"},
             [&] { kernel_preset(name); });
     }
 }
@@ -103,6 +107,10 @@ TEST_CASE("shared memory of mma_resident is K, Q twice, dO, dS twice, statistics
     CHECK(expected(64, 64) == 49704);
     CHECK(2 * (expected(64, 64) + 1024) <= 100 * 1024);
     CHECK(3 * (expected(32, 64) + 1024) <= 100 * 1024);
+    // A ticket more where the blocks convert dQ.
+    config.converts_d_q = true;
+    CHECK(shared_memory_bytes(config, 64) == expected(64, 64) + 8);
+    CHECK(2 * (expected(64, 64) + 8 + 1024) <= 100 * 1024);
 }
 
 TEST_CASE("the families have names of their own and all but mma take heads in groups") {

@@ -298,7 +298,7 @@ TEST_CASE("wgmma counts the tickets too by which its blocks learn that there are
     config.heads_per_group = 1023;
     constexpr std::int64_t kv_tiles = 699734;
     problem.seqlen_kv = 128 * kv_tiles;
-    REQUIRE(attention::wgmma_tickets(problem, config) == 2147483646);
+    REQUIRE(attention::Rounds(problem, config).tickets() == 2147483646);
     check_refused(ErrorCode::unsupported, {"2147483646 tickets", "at most 2147483515"},
                   [&] { validate(config, problem, hopper()); });
     problem.seqlen_kv -= 128;

@@ -52,7 +52,7 @@ kernel::MmaResidentArguments mma_resident_arguments(const AttentionProblem& prob
     arguments.counters = layout.counters(workspace);
     set_problem(arguments, problem);
     set_rounds(arguments, problem, config);
-    arguments.heads_per_group = config.heads_per_group;
+    arguments.heads_per_group = static_cast<int>(Rounds(problem, config).group_heads);
     return arguments;
 }
 

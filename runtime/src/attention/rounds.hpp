@@ -16,6 +16,7 @@ constexpr bool converts_d_q(const TileConfig& config) noexcept {
 /// How the tickets of a kernel that takes heads in groups are made of rounds: see Work in
 /// attention_backward_rounds/work.cuh. The problem and the configuration are valid.
 struct Rounds {
+    std::int64_t group_heads;      // for wgmma a constant of the kernel, else no more than there are
     std::int64_t tickets_a_round;  // key tiles of a group of heads
     std::int64_t groups;
     std::int64_t resident_blocks;
@@ -33,14 +34,17 @@ struct Rounds {
             return (value + unit - 1) / unit;
         };
         const std::int64_t heads = problem.batch * problem.heads;
-        tickets_a_round = config.heads_per_group * (problem.seqlen_kv / config.block_kv);
-        groups = ceiling(heads, config.heads_per_group);
+        group_heads = config.family == KernelFamily::wgmma
+                          ? config.heads_per_group
+                          : std::min<std::int64_t>(config.heads_per_group, heads);
+        tickets_a_round = group_heads * (problem.seqlen_kv / config.block_kv);
+        groups = ceiling(heads, group_heads);
         accumulator_heads = heads;
         if (converts_d_q(config)) {
             conversion_lag = 1 + ceiling(resident_blocks, tickets_a_round);
             const std::int64_t accumulator_groups =
                 conversion_lag + 1 + ceiling(2 * resident_blocks, tickets_a_round);
-            accumulator_heads = std::min(accumulator_groups * config.heads_per_group, heads);
+            accumulator_heads = std::min(accumulator_groups * group_heads, heads);
         }
     }
 

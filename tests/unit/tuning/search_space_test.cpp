@@ -180,10 +180,10 @@ TEST_CASE(
                 CHECK(config == preset);
                 for (const char* name : {"sm_100a", "sm_120a"}) {
                     const TileConfig resident = heuristic(problem, target_by_name(name));
-                    TileConfig v4 = kernel_preset("v4");
-                    v4.block_q = head_dim == 64 ? 64 : 32;
-                    v4.heads_per_group = resident.heads_per_group;
-                    CHECK(resident == v4);
+                    TileConfig v5 = kernel_preset("v5");
+                    v5.block_q = head_dim == 64 ? 64 : 32;
+                    v5.heads_per_group = resident.heads_per_group;
+                    CHECK(resident == v5);
                 }
             }
         }
