@@ -92,11 +92,11 @@ class KeyWarp {
         mbarrier_wait(shared_.q_full(tile_), SharedMemory::q_parity(tile_));
         ScoreAccumulator scores = {};
         multiply_k_by_queries(scores, rows_first(KvTile{shared_.k()}, first_key(), 0, lane_),
-                              columns_first(q_tile, 0, 0, lane_));
+                              columns_first(q_tile, 0, 0, lane_), d_k_);
 
         mbarrier_wait(shared_.d_o_full(), SharedMemory::parity(tile_));
         ScoreAccumulator d_p = {};
-        multiply_v_by_queries(d_p, v_, columns_first(d_o_tile, 0, 0, lane_));
+        multiply_v_by_queries(d_p, v_, columns_first(d_o_tile, 0, 0, lane_), d_k_);
 
         ScoreOperands p;
         exponentiate<masked>(scores, p, query_start);
