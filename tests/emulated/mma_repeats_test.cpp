@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstddef>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "emulated_test_support.hpp"
@@ -20,11 +19,11 @@ using tool::ReadyChain;
 /// A chain with repeated products, as a plan.
 class RepeatedPlan final : public BackwardPlan {
   public:
-    RepeatedPlan(EmulatedSession& session, tool::ProblemCheck& check, TileConfig config,
+    RepeatedPlan(EmulatedSession& session, tool::ProblemCheck& check, const TileConfig& config,
                  int mma_repeats, bool in_parts)
         : session_(session),
           check_(check),
-          config_(std::move(config)),
+          config_(config),
           mma_repeats_(mma_repeats),
           in_parts_(in_parts) {}
 

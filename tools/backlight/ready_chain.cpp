@@ -15,6 +15,7 @@ ReadyChain::ReadyChain(Session& session, const ProblemData& data, const TileConf
     const std::vector<attention::KernelPlan> chain = attention::backward_chain(
         problem, config, session.device().properties().target, mma_repeats);
     std::vector<compiler::KernelRequest> requests;
+    requests.reserve(chain.size());
     for (const attention::KernelPlan& plan : chain) {
         requests.push_back(plan.request);
     }
