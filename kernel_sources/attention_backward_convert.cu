@@ -1,10 +1,10 @@
 // After the main backward kernel: dQ = softmax_scale · accumulator, rounded to the element type and
 // stored with dQ's strides.
 //
-// The accumulator holds rows; or, of a kernel whose warps add their results as they hold them, the
-// 16×8 fragments of mma (see mma.cuh), those of the same 16 rows one after another, and in each the
-// four numbers of every lane.
+// The accumulator holds rows; or, of a kernel whose warps add their results as they hold them,
+// fragments (see d_q_fragments.cuh).
 #include "arguments/attention_backward.h"
+#include "attention_backward_mma_resident/d_q_fragments.cuh"
 #include "primitives/conversion.cuh"
 #include "primitives/dependent_launch.cuh"
 #include "primitives/types.cuh"
@@ -62,55 +62,27 @@ __device__ __forceinline__ void convert_rows(const Rows& rows) {
     }
 }
 
-/// A thread converts what four lanes of mma hold of a fragment: eight elements of each of two rows.
-/// A warp reads four whole fragments and stores pieces of 64 bytes. seqlen_q is a multiple of 16.
+/// Pieces of fragments instead.
 __device__ __forceinline__ void convert_fragments(const Rows& rows) {
-    constexpr int fragment_rows = 16;
-    constexpr int fragment_columns = 8;
-    constexpr int fragments_per_warp = 4;
-    constexpr int warps_across = head_dim / (fragment_columns * fragments_per_warp);
-    constexpr int rows_per_step =
-        specialisation::threads / warp_size / warps_across * fragment_rows;
-    constexpr int steps = specialisation::rows_per_block / rows_per_step;
-    static_assert(steps * rows_per_step == specialisation::rows_per_block, "whole steps");
+    using Pieces = FragmentRows<head_dim, specialisation::threads>;
+    constexpr int steps = specialisation::rows_per_block / Pieces::rows_a_step;
+    static_assert(steps * Pieces::rows_a_step == specialisation::rows_per_block, "whole steps");
 
-    const int warp = static_cast<int>(threadIdx.x) / warp_size;
-    const int lane = static_cast<int>(threadIdx.x) % warp_size;
-    const int fragment = warp % warps_across * fragments_per_warp + lane % fragments_per_warp;
-    const int row_in_fragment = lane / fragments_per_warp;
-    const int first_row = rows.first + warp / warps_across * fragment_rows;
-    float4 held[steps][4];
+    const Pieces pieces(static_cast<int>(threadIdx.x));
+    FragmentPiece held[steps];
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
-        const int64_t row = first_row + step * rows_per_step;
+        const int64_t row = rows.first + pieces.first_row + step * Pieces::rows_a_step;
         if (row < rows.seqlen_q) {
-            const float4* source = reinterpret_cast<const float4*>(
-                rows.accumulator + row * head_dim + fragment * fragment_rows * fragment_columns +
-                row_in_fragment * 16);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                held[step][i] = source[i];
-            }
+            held[step].load(pieces.source(rows.accumulator, row));
         }
     }
-    const float scale = rows.scale;
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
-        const int64_t row = first_row + step * rows_per_step;
+        const int64_t row = rows.first + pieces.first_row + step * Pieces::rows_a_step;
         if (row < rows.seqlen_q) {
-            const float4(&lanes)[4] = held[step];
-            Element* d_q =
-                rows.d_q + (row + row_in_fragment) * rows.stride + fragment * fragment_columns;
-            *reinterpret_cast<uint4*>(d_q) =
-                uint4{pack<Element>(lanes[0].x * scale, lanes[0].y * scale),
-                      pack<Element>(lanes[1].x * scale, lanes[1].y * scale),
-                      pack<Element>(lanes[2].x * scale, lanes[2].y * scale),
-                      pack<Element>(lanes[3].x * scale, lanes[3].y * scale)};
-            *reinterpret_cast<uint4*>(d_q + 8 * rows.stride) =
-                uint4{pack<Element>(lanes[0].z * scale, lanes[0].w * scale),
-                      pack<Element>(lanes[1].z * scale, lanes[1].w * scale),
-                      pack<Element>(lanes[2].z * scale, lanes[2].w * scale),
-                      pack<Element>(lanes[3].z * scale, lanes[3].w * scale)};
+            held[step].store(pieces.destination(rows.d_q, row, rows.stride), rows.stride,
+                             rows.scale);
         }
     }
 }

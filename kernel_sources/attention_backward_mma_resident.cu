@@ -26,9 +26,12 @@
 //
 // dQ and dK lack the factor softmax_scale: dK gets it when it is stored, dQ when it is converted.
 #include "arguments/attention_backward_mma_resident.h"
+#include "attention_backward_mma_resident/converter.cuh"
 #include "attention_backward_mma_resident/key_warp.cuh"
 #include "attention_backward_mma_resident/layout.cuh"
-#include "attention_backward_mma_resident/work.cuh"
+#include "attention_backward_rounds/work.cuh"
+#include "primitives/dependent_launch.cuh"
+#include "primitives/global_counter.cuh"
 #include "primitives/mbarrier.cuh"
 #include "primitives/shared_memory.cuh"
 
@@ -39,8 +42,6 @@ extern "C" __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     const SharedMemory shared{shared_address(shared_memory)};
     const int thread = static_cast<int>(threadIdx.x);
-    // The same in all lanes, which the compiler cannot know.
-    const int warp = __shfl_sync(0xffffffffu, thread / warp_size, 0);
 
     if (thread == 0) {
         mbarrier_initialise(shared.kv_full(), 1);
@@ -50,11 +51,33 @@ extern "C" __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
         mbarrier_initialise(shared.d_o_full(), 1);
         mbarrier_initialise(shared.exchanged(), warps);
         mbarrier_initialisation_fence();
+        if constexpr (converts_d_q) {
+            // The counters come from the delta kernel.
+            wait_for_previous_kernel();
+            store_shared(shared.ticket(), take_ticket(arguments.counters.tickets));
+        }
     }
     __syncthreads();
 
-    const KeyTile key_tile(arguments, static_cast<int>(blockIdx.x));
-    KeyWarp(arguments, shared, key_tile, warp, thread % warp_size).work();
+    const int ticket = converts_d_q ? static_cast<int>(load_shared<uint32_t>(shared.ticket()))
+                                    : static_cast<int>(blockIdx.x);
+    const Work work(arguments, arguments.heads_per_group, ticket);
+    // The same in all lanes, which the compiler cannot know.
+    const int place = __shfl_sync(0xffffffffu, thread / warp_size, 0);
+    // On the diagonal the first keys are seen by most queries: no scheduler has them in all blocks.
+    const int warp = causal && ticket % 2 != 0 ? warps - 1 - place : place;
+    KeyWarp key_warp(arguments, shared, work.tile, warp, thread % warp_size);
+    if (work.has_tile()) {
+        key_warp.begin();
+    }
+    if constexpr (converts_d_q) {
+        if (work.has_conversion()) {
+            Converter(arguments, thread).convert(work.conversion);
+        }
+    }
+    if (work.has_tile()) {
+        key_warp.work();
+    }
 }
 
 }  // namespace backlight::kernel

@@ -42,7 +42,7 @@
 //     converter           half a part of dQ (see Converter)
 //
 // A ticket is a number drawn from a global counter; it stands for a tile of keys, and a share of a
-// head's dQ to be converted (work.cuh). Blocks wait for each other (see DqSum and Converter), but
+// head's dQ to be converted (attention_backward_rounds/work.cuh). Blocks wait for each other (see DqSum and Converter), but
 // only for lower tickets, whose blocks are running. They visit queries from the last to the first:
 // the tiles on the diagonal then come last, and the second key warpgroup leaves out the one that
 // sees none of its keys.

@@ -22,8 +22,9 @@ struct Strides {
     long long seqlen;
 };
 
-/// How far the wgmma kernel has come; the delta kernel sets all to 0.
-struct WgmmaCounters {
+/// How far a main kernel whose blocks convert dQ themselves has come; the delta kernel sets all to
+/// 0.
+struct ProgressCounters {
     unsigned* tickets;  // 1: those taken
     unsigned* added;    // (batch, heads): key tiles whose part of dQ the accumulator holds
     // (batch, heads): shares of dQ that are converted, their place zeroed for another head's; none
@@ -45,7 +46,7 @@ struct DeltaArguments {
     // Where its rows are keys, in the order of its fragments:
     float* negated_lse_log2;  // (batch, heads, seqlen_q)
     float* negated_delta;     // (batch, heads, seqlen_q)
-    WgmmaCounters counters;
+    ProgressCounters counters;
     float* d_q_accumulator;  // (accumulator_heads, seqlen_q, head_dim)
     int accumulator_heads;   // at most batch · heads
     int heads;
@@ -82,7 +83,7 @@ struct WgmmaArguments {
     TensorMap d_q;
     const float* negated_lse_log2;
     const float* negated_delta;
-    WgmmaCounters counters;
+    ProgressCounters counters;
     float* d_q_accumulator;
     float softmax_scale;
     float softmax_scale_log2;  // softmax_scale · log2(e)

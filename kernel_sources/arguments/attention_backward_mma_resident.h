@@ -6,7 +6,7 @@
 
 namespace backlight::kernel {
 
-/// attention_backward_mma_resident: dK, dV, and dQ summed into the accumulator.
+/// attention_backward_mma_resident: dK, dV, and dQ, or its sum in the accumulator.
 struct MmaResidentArguments {
     TensorMap q;
     TensorMap k;
@@ -14,16 +14,24 @@ struct MmaResidentArguments {
     TensorMap d_o;
     const float* negated_lse_log2;  // (batch, heads, seqlen_q), in the order of the fragments
     const float* negated_delta;     // the same
-    float* d_q_accumulator;         // (batch, heads, seqlen_q, head_dim), zeroed, in fragments
+    // (accumulator_heads, seqlen_q, head_dim), zeroed, in fragments; see d_q_fragments.cuh
+    float* d_q_accumulator;
     void* d_k;
     void* d_v;
     Strides d_k_strides;
     Strides d_v_strides;
+    // Where the kernel converts dQ itself:
+    void* d_q;
+    Strides d_q_strides;
+    ProgressCounters counters;
     float softmax_scale;
     float softmax_scale_log2;  // softmax_scale · log2(e)
     int heads;
     int batch_heads;
-    int heads_per_group;  // at most batch_heads
+    int heads_per_group;    // at most batch_heads
+    int tickets;            // in all
+    int conversion_lag;     // groups of heads between a head's key tiles and its dQ's conversion
+    int accumulator_heads;  // whose dQ the accumulator holds at a time: whole groups, or all
     int seqlen_q;
     int seqlen_kv;
 };

@@ -96,11 +96,12 @@ __device__ __forceinline__ void multiply_by_operands(GradientAccumulator& gradie
 
 using DqAccumulator = AccumulatorRegister[d_q_row_fragments][d_q_column_fragments][4];
 
-/// dQ = dS K over all keys of the block, of the warp's part of the result.
+/// dQ = dS K over the block's first keys, so many slices of them, of the warp's part of the result.
+template <int slices>
 __device__ __forceinline__ void multiply_d_s_by_k(DqAccumulator& d_q, uint32_t d_s_address,
                                                   uint32_t k_address) {
 #pragma unroll
-    for (int slice = 0; slice < key_slices; ++slice) {
+    for (int slice = 0; slice < slices; ++slice) {
         OperandRegister d_s[d_q_row_fragments][4];
         OperandRegister k[d_q_column_fragments / 2][4];
 #pragma unroll

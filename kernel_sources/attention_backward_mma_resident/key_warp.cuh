@@ -3,12 +3,14 @@
 #pragma once
 
 #include "arguments/attention_backward_mma_resident.h"
+#include "attention_backward_mma_resident/d_q_fragments.cuh"
 #include "attention_backward_mma_resident/fragments.cuh"
 #include "attention_backward_mma_resident/layout.cuh"
 #include "attention_backward_mma_resident/loader.cuh"
-#include "attention_backward_mma_resident/work.cuh"
+#include "attention_backward_rounds/work.cuh"
 #include "primitives/conversion.cuh"
 #include "primitives/exponential.cuh"
+#include "primitives/global_counter.cuh"
 #include "primitives/ldmatrix.cuh"
 #include "primitives/mbarrier.cuh"
 #include "primitives/proxy_fence.cuh"
@@ -23,53 +25,64 @@ namespace backlight::kernel {
 class KeyWarp {
   public:
     __device__ __forceinline__ KeyWarp(const MmaResidentArguments& arguments, SharedMemory shared,
-                                       const KeyTile& key_tile, int warp, int lane)
+                                       const Tile& key_tile, int warp, int lane)
         : arguments_(arguments),
           shared_(shared),
           key_tile_(key_tile),
           loader_(arguments, shared, key_tile),
           warp_(warp),
           lane_(lane) {
-        const int64_t row = static_cast<int64_t>(key_tile.batch_head) * seqlen_q_of(arguments) +
-                            key_tile.first_query() + d_q_row();
-        d_q_place_ = arguments.d_q_accumulator + row * head_dim +
+        const int64_t row = key_tile.first_query_tile() * block_q + d_q_row();
+        d_q_place_ = accumulator_place(arguments, key_tile.batch_head) + row * head_dim +
                      d_q_column() / mma_n * fragment_elements + lane * 4;
     }
 
-    __device__ __forceinline__ void work() {
+    /// Asks for the first tiles.
+    __device__ __forceinline__ void begin() const {
         if (warp_ == 0 && elect_one()) {
             loader_.load_first();
         }
+    }
+
+    __device__ __forceinline__ void work() {
         mbarrier_wait(shared_.kv_full(), 0);
         const uint32_t v_address = rows_first(KvTile{shared_.v()}, first_key(), 0, lane_);
 #pragma unroll
         for (int slice = 0; slice < depth_slices; ++slice) {
             ldmatrix_x4(v_[slice], KvTile::moved(v_address, 0, slice * mma_k));
         }
+        wait_for_place();
         // Each warp stores dS over V.
         __syncthreads();
         // The accumulator has been zeroed by the delta kernel.
         wait_for_previous_kernel();
 
         const int seqlen_q = seqlen_q_of(arguments_);
-        int query_start = key_tile_.first_query();
+        int query_start = key_tile_.first_query_tile() * block_q;
         if constexpr (causal) {
             // Below the diagonal the mask hides nothing.
-#pragma unroll 1
-            for (; query_start < key_tile_.kv_start + block_kv; query_start += block_q) {
-                step<true>(query_start, seqlen_q);
+            step<0>(query_start, seqlen_q);
+            query_start += block_q;
+            if constexpr (tiles_on_diagonal == 2) {
+                step<1>(query_start, seqlen_q);
+                query_start += block_q;
             }
         }
 #pragma unroll 1
         for (; query_start < seqlen_q; query_start += block_q) {
-            step<false>(query_start, seqlen_q);
+            step<below_diagonal>(query_start, seqlen_q);
         }
         allow_next_kernel();
+        tell_added();
         store_gradients();
     }
 
   private:
-    static constexpr int fragment_elements = mma_m * mma_n;
+    // Which query tile of the diagonal it is, counted from the first; or that the mask hides
+    // nothing.
+    static constexpr int below_diagonal = -1;
+    static constexpr int tiles_on_diagonal = block_kv / block_q;
+    static_assert(tiles_on_diagonal == 1 || tiles_on_diagonal == 2, "each is a call of step");
 
     /// The warp's first key in the tile.
     __device__ __forceinline__ int first_key() const {
@@ -83,29 +96,36 @@ class KeyWarp {
         return warp_ % d_q_column_parts * d_q_columns;
     }
 
-    template <bool masked>
+    template <int diagonal>
     __device__ __forceinline__ void step(int query_start, int seqlen_q) {
+        constexpr bool masked = diagonal != below_diagonal;
+        // Of 16 keys each: those of which the tile's queries see any.
+        constexpr int seen_slices = masked ? (diagonal + 1) * query_slices : key_slices;
+        const bool seen = seen_slices == key_slices || first_key() < seen_slices * mma_k;
         const QueryTile q_tile{shared_.q(tile_)};
         const QueryTile d_o_tile{shared_.d_o()};
         const ScoreTile d_s_tile{shared_.d_s(tile_)};
 
-        mbarrier_wait(shared_.q_full(tile_), SharedMemory::q_parity(tile_));
-        ScoreAccumulator scores = {};
-        multiply_k_by_queries(scores, rows_first(KvTile{shared_.k()}, first_key(), 0, lane_),
-                              columns_first(q_tile, 0, 0, lane_), d_k_);
-
-        mbarrier_wait(shared_.d_o_full(), SharedMemory::parity(tile_));
-        ScoreAccumulator d_p = {};
-        multiply_v_by_queries(d_p, v_, columns_first(d_o_tile, 0, 0, lane_), d_k_);
-
-        ScoreOperands p;
-        exponentiate<masked>(scores, p, query_start);
-        multiply_by_operands(d_v_, p, rows_first(d_o_tile, 0, 0, lane_));
-
         ScoreOperands d_s;
-        differentiate(scores, d_p, d_s);
+        if (seen) {
+            mbarrier_wait(shared_.q_full(tile_), SharedMemory::q_parity(tile_));
+            ScoreAccumulator scores = {};
+            multiply_k_by_queries(scores, rows_first(KvTile{shared_.k()}, first_key(), 0, lane_),
+                                  columns_first(q_tile, 0, 0, lane_), d_k_);
+
+            mbarrier_wait(shared_.d_o_full(), SharedMemory::parity(tile_));
+            ScoreAccumulator d_p = {};
+            multiply_v_by_queries(d_p, v_, columns_first(d_o_tile, 0, 0, lane_), d_k_);
+
+            ScoreOperands p;
+            exponentiate<diagonal>(scores, p);
+            multiply_by_operands(d_v_, p, rows_first(d_o_tile, 0, 0, lane_));
+            differentiate(scores, d_p, d_s);
+        }
         end_reads();
-        store_d_s(d_s, d_s_tile);
+        if (seen) {
+            store_d_s(d_s, d_s_tile);
+        }
         arrive();
         // One warp asks for the next tile as soon as it may; the others look later whether dS is
         // whole.
@@ -115,18 +135,43 @@ class KeyWarp {
                 loader_.load(tile_ + 1, query_start + block_q);
             }
         }
-        multiply_by_operands(d_k_, d_s, rows_first(q_tile, 0, 0, lane_));
+        if (seen) {
+            multiply_by_operands(d_k_, d_s, rows_first(q_tile, 0, 0, lane_));
+        }
         if (warp_ != 0) {
             wait_for_others();
         }
 
         DqAccumulator d_q = {};
-        const int lane =
-            d_q_addresses_held ? lane_ : static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
-        multiply_d_s_by_k(d_q, columns_first(d_s_tile, 0, d_q_row(), lane),
-                          rows_first(KvTile{shared_.k()}, 0, d_q_column(), lane));
+        const int lane = d_q_addresses_held && !masked
+                             ? lane_
+                             : static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
+        multiply_d_s_by_k<seen_slices>(d_q, columns_first(d_s_tile, 0, d_q_row(), lane),
+                                       rows_first(KvTile{shared_.k()}, 0, d_q_column(), lane));
         add_d_q(d_q);
         ++tile_;
+    }
+
+    /// By the lane behind whose barrier the block begins: the accumulator's place may hold the dQ
+    /// of another head.
+    __device__ __forceinline__ void wait_for_place() const {
+        if constexpr (converts_d_q) {
+            const int head_before = key_tile_.batch_head - places_of(arguments_);
+            if (warp_ == 0 && lane_ == 0 && head_before >= 0) {
+                wait_for_global_counter<64>(arguments_.counters.converted + head_before,
+                                            static_cast<uint32_t>(kv_tiles_of(arguments_)));
+            }
+        }
+    }
+
+    /// That the accumulator holds what the block's keys contribute.
+    __device__ __forceinline__ void tell_added() const {
+        if constexpr (converts_d_q) {
+            __syncthreads();
+            if (warp_ == 0 && lane_ == 0) {
+                count_global(arguments_.counters.added + key_tile_.batch_head);
+            }
+        }
     }
 
     /// Between the last reads of what the next loads go over (dO, LSE and delta of this tile, Q of
@@ -159,13 +204,11 @@ class KeyWarp {
     }
 
     /// P = exp2(scale · log2(e) · S − LSE · log2(e)), in place, and as operands.
-    template <bool masked>
-    __device__ __forceinline__ void exponentiate(ScoreAccumulator& scores, ScoreOperands& p,
-                                                 int query_start) const {
+    template <int diagonal>
+    __device__ __forceinline__ void exponentiate(ScoreAccumulator& scores, ScoreOperands& p) const {
         const float scale = arguments_.softmax_scale_log2;
         // How far the thread's first key lies behind its first query.
-        const int behind =
-            key_tile_.kv_start + first_key() + lane_ / 4 - query_start - lane_ % 4 * 2;
+        const int behind = first_key() + lane_ / 4 - diagonal * block_q - lane_ % 4 * 2;
 #pragma unroll
         for (int slice = 0; slice < query_slices; ++slice) {
             const float4 negated_lse = statistics(shared_.lse(), slice);
@@ -177,7 +220,8 @@ class KeyWarp {
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
                     float exponent = __fmaf_rn(scores[fragment][i], scale, i % 2 == 0 ? even : odd);
-                    if (masked && behind + i / 2 * 8 > fragment * mma_n + i % 2) {
+                    if (diagonal != below_diagonal &&
+                        behind + i / 2 * 8 > fragment * mma_n + i % 2) {
                         exponent = -infinity();
                     }
                     scores[fragment][i] = exp2_approximate(exponent);
@@ -261,7 +305,7 @@ class KeyWarp {
 
     const MmaResidentArguments& arguments_;
     SharedMemory shared_;
-    KeyTile key_tile_;
+    Tile key_tile_;
     Loader loader_;
     int warp_;
     int lane_;

@@ -12,6 +12,7 @@ namespace backlight::kernel {
 using specialisation::block_kv;
 using specialisation::block_q;
 using specialisation::causal;
+using specialisation::converts_d_q;
 using specialisation::head_dim;
 using Element = specialisation::Element;
 
@@ -79,7 +80,8 @@ constexpr int lse_offset = d_s_offset + d_s_buffers * ScoreTile::bytes;
 constexpr int delta_offset = lse_offset + statistics_bytes;
 constexpr int barrier_offset = delta_offset + statistics_bytes;
 constexpr int barriers = 1 + q_stages + 1 + 1;
-constexpr int shared_bytes = barrier_offset + 8 * barriers;
+constexpr int ticket_offset = barrier_offset + 8 * barriers;
+constexpr int shared_bytes = ticket_offset + (converts_d_q ? 8 : 0);
 static_assert(shared_bytes == specialisation::shared_bytes, "host and kernel count alike");
 
 // V goes to registers before the first tile, by way of what is first written after that.
@@ -119,6 +121,7 @@ struct SharedMemory {
         return base + barrier_offset + 8 + q_stages * 8;
     }
     __device__ __forceinline__ uint32_t exchanged() const { return d_o_full() + 8; }
+    __device__ __forceinline__ uint32_t ticket() const { return base + ticket_offset; }
     __device__ __forceinline__ static int q_parity(int tile) { return tile / q_stages % 2; }
     __device__ __forceinline__ static int parity(int tile) { return tile % 2; }
 };

@@ -3,7 +3,7 @@
 
 #include "arguments/attention_backward_mma_resident.h"
 #include "attention_backward_mma_resident/layout.cuh"
-#include "attention_backward_mma_resident/work.cuh"
+#include "attention_backward_rounds/work.cuh"
 #include "primitives/bulk_copy.cuh"
 #include "primitives/dependent_launch.cuh"
 #include "primitives/mbarrier.cuh"
@@ -14,7 +14,7 @@ namespace backlight::kernel {
 class Loader {
   public:
     __device__ __forceinline__ Loader(const MmaResidentArguments& arguments, SharedMemory shared,
-                                      const KeyTile& key_tile)
+                                      const Tile& key_tile)
         : arguments_(arguments), shared_(shared), key_tile_(key_tile) {}
 
     /// K, V and the first query tile. Q, K, V and dO are the caller's: they may be read before the
@@ -23,7 +23,7 @@ class Loader {
         mbarrier_arrive_expect_bytes(shared_.kv_full(), 2 * KvTile::bytes);
         load_rows<KvTile>(shared_.k(), arguments_.k, key_tile_.kv_start, shared_.kv_full());
         load_rows<KvTile>(shared_.v(), arguments_.v, key_tile_.kv_start, shared_.kv_full());
-        const int query_start = key_tile_.first_query();
+        const int query_start = key_tile_.first_query_tile() * block_q;
         load_q(0, query_start);
         load_d_o(query_start);
         wait_for_previous_kernel();
@@ -40,14 +40,15 @@ class Loader {
     }
 
   private:
-    /// Copies `Tile::panels` panels, from row `row` of the head's matrix on.
-    template <typename Tile>
+    /// Copies `SharedTile::panels` panels, from row `row` of the head's matrix on.
+    template <typename SharedTile>
     __device__ __forceinline__ void load_rows(uint32_t destination, const TensorMap& map, int row,
                                               uint32_t barrier) const {
 #pragma unroll
-        for (int panel = 0; panel < Tile::panels; ++panel) {
-            tma_load_4d(destination + panel * Tile::panel_bytes, &map, panel * Tile::panel_columns,
-                        row, key_tile_.head, key_tile_.batch, barrier);
+        for (int panel = 0; panel < SharedTile::panels; ++panel) {
+            tma_load_4d(destination + panel * SharedTile::panel_bytes, &map,
+                        panel * SharedTile::panel_columns, row, key_tile_.head, key_tile_.batch,
+                        barrier);
         }
     }
 
@@ -77,7 +78,7 @@ class Loader {
 
     const MmaResidentArguments& arguments_;
     SharedMemory shared_;
-    KeyTile key_tile_;
+    Tile key_tile_;
 };
 
 }  // namespace backlight::kernel

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "arguments/attention_backward.h"
+#include "attention_backward_rounds/work.cuh"
 #include "attention_backward_wgmma/key_state.cuh"
 #include "attention_backward_wgmma/layout.cuh"
 #include "attention_backward_wgmma/loader.cuh"
-#include "attention_backward_wgmma/work.cuh"
 #include "primitives/bulk_copy.cuh"
 #include "primitives/conversion.cuh"
 #include "primitives/exponential.cuh"

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "arguments/attention_backward.h"
+#include "attention_backward_rounds/work.cuh"
 #include "attention_backward_wgmma/layout.cuh"
-#include "attention_backward_wgmma/work.cuh"
 #include "primitives/bulk_copy.cuh"
 #include "primitives/dependent_launch.cuh"
 #include "primitives/global_counter.cuh"
@@ -35,7 +35,8 @@ class Loader {
         wait_for_previous_kernel();
         while (true) {
             // Not before the loads of the last one: who holds a ticket keeps others waiting.
-            const Work work(arguments_, static_cast<int>(take_ticket(arguments_.counters.tickets)));
+            const Work work(arguments_, specialisation::heads_per_group,
+                            static_cast<int>(take_ticket(arguments_.counters.tickets)));
             post(work);
             if (work.is_end()) {
                 return;

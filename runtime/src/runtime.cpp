@@ -131,7 +131,8 @@ std::size_t Runtime::Implementation::PlanKeyHash::operator()(const PlanKey& key)
     for (const int value : {static_cast<int>(key.config.family), key.config.heads_per_group,
                             key.config.block_q, key.config.block_kv, key.config.warps,
                             key.config.stages, static_cast<int>(key.config.sequence_lengths),
-                            static_cast<int>(key.config.programmatic_dependent_launch)}) {
+                            static_cast<int>(key.config.programmatic_dependent_launch),
+                            static_cast<int>(key.config.converts_d_q)}) {
         hash = hash * 31 + static_cast<std::size_t>(value);
     }
     return hash;

@@ -72,9 +72,9 @@ void require_repeats_alike(EmulatedSession& session, tool::CheckedProblem proble
     }
 }
 
-TEST_CASE("products repeated with zeros leave the gradients of v1 to v4 as they are") {
+TEST_CASE("products repeated with zeros leave the gradients of v1 to v5 as they are") {
     EmulatedSession session;
-    for (const char* preset : {"v1", "v2", "v3", "v4"}) {
+    for (const char* preset : {"v1", "v2", "v3", "v4", "v5"}) {
         for (const bool causal : {false, true}) {
             require_repeats_alike(session, square_problem(1, 2, 128, 128, causal),
                                   kernel_preset(preset), 5);

@@ -113,6 +113,8 @@ std::optional<TileConfig> named_fields(std::string_view text) {
         const std::string_view value = field.substr(equals + 1);
         if (const auto family = family_named(value); name == "family" && family) {
             config.family = *family;
+        } else if (name == "converts_d_q" && (value == "true" || value == "false")) {
+            config.converts_d_q = value == "true";
         } else if (const auto found = numbers.find(name); found != numbers.end()) {
             const auto [rest, failure] =
                 std::from_chars(value.data(), value.data() + value.size(), *found->second);
@@ -142,11 +144,13 @@ TileConfig parse_tile(std::string_view text) {
         if (const auto config = named_fields(text)) {
             return *config;
         }
-        throw Error(ErrorCode::invalid_argument,
-                    fmt::format("tile is '{}': it must be name=value pairs with commas between "
-                                "them, of family (mma, wgmma, mma_resident), block_q, block_kv, "
-                                "warps, stages, heads_per_group (whole numbers)",
-                                text));
+        throw Error(
+            ErrorCode::invalid_argument,
+            fmt::format("tile is '{}': it must be name=value pairs with commas between "
+                        "them, of family (mma, wgmma, mma_resident), block_q, block_kv, "
+                        "warps, stages, heads_per_group (whole numbers), converts_d_q (true, "
+                        "false)",
+                        text));
     }
     const auto numbers = four_numbers(text, ',');
     bool fits = numbers.has_value();
@@ -187,8 +191,9 @@ std::string config_name(const TileConfig& config) {
         }
     }
     if (groups_heads(config.family)) {
-        return fmt::format("{}_{}_{}_{}_{}_heads_{}", to_string(config.family), config.block_q,
-                           config.block_kv, config.warps, config.stages, config.heads_per_group);
+        return fmt::format("{}_{}_{}_{}_{}_heads_{}{}", to_string(config.family), config.block_q,
+                           config.block_kv, config.warps, config.stages, config.heads_per_group,
+                           config.converts_d_q ? "_converting" : "");
     }
     return fmt::format("tile_{}_{}_{}_{}", config.block_q, config.block_kv, config.warps,
                        config.stages);

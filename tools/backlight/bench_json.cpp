@@ -138,6 +138,7 @@ Json to_json(const TileConfig& config) {
             {"warps", config.warps},
             {"stages", config.stages},
             {"heads_per_group", config.heads_per_group},
+            {"converts_d_q", config.converts_d_q},
             {"sequence_lengths", to_string(config.sequence_lengths)},
             {"programmatic_dependent_launch", config.programmatic_dependent_launch}};
 }

@@ -73,18 +73,23 @@ void check_can_be_slowed(const std::vector<NamedConfig>& configs) {
 }
 
 double executed_flops(const AttentionProblem& problem, const TileConfig& config) noexcept {
-    std::int64_t tiles = 0;
+    // Pairs of a query and a key of one head.
+    std::int64_t pairs = 0;
     for (std::int64_t kv_start = 0; kv_start < problem.seqlen_kv; kv_start += config.block_kv) {
         // As the kernels begin: with the tile in which the first query sees a key of the block.
         const std::int64_t first_query =
             problem.causal ? kv_start / config.block_q * config.block_q : 0;
-        const std::int64_t queries = std::max<std::int64_t>(problem.seqlen_q - first_query, 0);
-        tiles += (queries + config.block_q - 1) / config.block_q;
+        for (std::int64_t query = first_query; query < problem.seqlen_q; query += config.block_q) {
+            std::int64_t keys = config.block_kv;
+            if (problem.causal && config.family == KernelFamily::mma_resident) {
+                keys = std::min(keys, query + config.block_q - kv_start);
+            }
+            pairs += config.block_q * keys;
+        }
     }
     constexpr double products = 5;
-    const double tile_flops =
-        products * 2.0 * config.block_q * config.block_kv * static_cast<double>(problem.head_dim);
-    return static_cast<double>(problem.batch * problem.heads * tiles) * tile_flops;
+    return products * 2.0 * static_cast<double>(problem.batch * problem.heads * pairs) *
+           static_cast<double>(problem.head_dim);
 }
 
 }  // namespace backlight::tool

@@ -49,7 +49,8 @@ void check_can_be_slowed(const std::vector<NamedConfig>& configs);
 bool can_be_slowed(const TileConfig& config) noexcept;
 
 /// Operations of the five products that the main kernel of mma or mma_resident makes, with those
-/// of tiles on the diagonal that the mask hides again.
+/// that the mask hides again: of tiles on the diagonal mma makes all, and mma_resident those with
+/// keys that any of the tile's queries sees.
 double executed_flops(const AttentionProblem& problem, const TileConfig& config) noexcept;
 
 }  // namespace backlight::tool

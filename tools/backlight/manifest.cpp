@@ -25,9 +25,10 @@ using nlohmann::json;
 constexpr std::array<std::string_view, 11> problem_fields = {
     "batch",  "heads", "seqlen",        "seqlen_q",       "seqlen_kv", "head_dim",
     "causal", "dtype", "softmax_scale", "configurations", "targets"};
-constexpr std::array<std::string_view, 8> config_fields = {
-    "family", "block_q",         "block_kv",         "warps",
-    "stages", "heads_per_group", "sequence_lengths", "programmatic_dependent_launch"};
+constexpr std::array<std::string_view, 9> config_fields = {
+    "family",       "block_q",          "block_kv",
+    "warps",        "stages",           "heads_per_group",
+    "converts_d_q", "sequence_lengths", "programmatic_dependent_launch"};
 
 /// One object of a manifest, read field by field; errors say where it is.
 class Fields {
@@ -146,6 +147,7 @@ NamedConfig config_of(const json& value, const std::string& where) {
     if (fields.has("heads_per_group")) {
         number("heads_per_group", config.heads_per_group);
     }
+    config.converts_d_q = fields.boolean("converts_d_q", config.converts_d_q);
     if (fields.has("sequence_lengths")) {
         config.sequence_lengths = sequence_lengths_of(fields);
     }

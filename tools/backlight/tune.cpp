@@ -93,6 +93,9 @@ std::string tile_text(const TileConfig& config) {
     if (groups_heads(config.family)) {
         text += fmt::format(", {} heads a group", config.heads_per_group);
     }
+    if (config.converts_d_q) {
+        text += ", converts dQ";
+    }
     return text;
 }
 

@@ -67,6 +67,10 @@ struct TileConfig {
     /// wgmma, mma_resident: heads whose tiles run at the same time, so that their queries and their
     /// dQ stay in the L2 cache; 1 … 1024. mma: 1.
     int heads_per_group = 1;
+    /// mma_resident: the blocks convert dQ to its own type, and its fp32 accumulator is a ring of
+    /// places in the L2 cache; where not, it has a place for every head, and a kernel of its own
+    /// follows. false for mma, which has such a kernel, and for wgmma, whose blocks always convert.
+    bool converts_d_q = false;
     SequenceLengths sequence_lengths = SequenceLengths::run_time;
     /// Let each kernel of the chain start while the one before it drains (programmatic dependent
     /// launch).
@@ -85,7 +89,8 @@ struct KernelPreset {
     std::string_view description;
 };
 
-/// The named configurations, in the order of their making: v1, v2, v3, wgmma, v4.
+/// The named configurations, in the order of their making: v1, v2, v3, wgmma, v4,
+/// v5.
 std::span<const KernelPreset> kernel_presets() noexcept;
 
 /// The configuration of that name; throws `unknown_kernel` with the names there are.

@@ -1,6 +1,7 @@
 #include <cstdint>
 
 #include "attention/kernels.hpp"
+#include "attention/rounds.hpp"
 #include "compiler/specialisation.hpp"
 
 namespace backlight::attention {
@@ -18,7 +19,7 @@ KernelPlan delta_kernel(const AttentionProblem& problem, const TileConfig& confi
         .integer("rows_per_block", rows_per_block)
         .boolean("statistics_in_fragment_order", config.family != KernelFamily::mma,
                  "as kernels with keys as rows read them")
-        .boolean("counts_progress", config.family == KernelFamily::wgmma,
+        .boolean("counts_progress", converts_d_q(config),
                  "blocks of the main kernel wait for each other");
     const std::int64_t row_blocks = (problem.seqlen_q + rows_per_block - 1) / rows_per_block;
     return {

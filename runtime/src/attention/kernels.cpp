@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "attention/rounds.hpp"
 #include "attention/validation.hpp"
 #include "backlight/error.hpp"
 
@@ -30,14 +31,21 @@ std::vector<KernelPlan> backward_chain(const AttentionProblem& problem, const Ti
     validate(problem);
     validate(config, problem, target);
     validate_mma_repeats(mma_repeats, config.family);
-    if (config.family == KernelFamily::wgmma) {
-        return {delta_kernel(problem, config, target), wgmma_kernel(problem, config, target)};
+    std::vector<KernelPlan> chain = {delta_kernel(problem, config, target)};
+    switch (config.family) {
+        case KernelFamily::wgmma:
+            chain.push_back(wgmma_kernel(problem, config, target));
+            break;
+        case KernelFamily::mma_resident:
+            chain.push_back(mma_resident_kernel(problem, config, target, mma_repeats));
+            break;
+        default:
+            chain.push_back(mma_kernel(problem, config, target, mma_repeats));
     }
-    return {delta_kernel(problem, config, target),
-            config.family == KernelFamily::mma_resident
-                ? mma_resident_kernel(problem, config, target, mma_repeats)
-                : mma_kernel(problem, config, target, mma_repeats),
-            convert_kernel(problem, config, target)};
+    if (!converts_d_q(config)) {
+        chain.push_back(convert_kernel(problem, config, target));
+    }
+    return chain;
 }
 
 void write_mma_repeats(compiler::SpecialisationWriter& specialisation, int mma_repeats) {

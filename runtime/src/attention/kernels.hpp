@@ -7,6 +7,7 @@
 
 #include "arguments/attention_backward.h"
 #include "arguments/attention_backward_mma_resident.h"
+#include "attention/rounds.hpp"
 #include "attention/workspace.hpp"
 #include "backlight/problem.hpp"
 #include "backlight/tensors.hpp"
@@ -60,9 +61,6 @@ KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& confi
 kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem, const TileConfig& config,
                                        const WorkspaceLayout& layout, void* workspace) noexcept;
 
-/// Pieces of work that its blocks share: key tiles, and what its rounds need besides.
-std::int64_t wgmma_tickets(const AttentionProblem& problem, const TileConfig& config) noexcept;
-
 /// The arguments of the main kernel, whichever it is.
 struct MainArguments {
     std::variant<kernel::MmaArguments, kernel::WgmmaArguments, kernel::MmaResidentArguments>
@@ -87,7 +85,7 @@ MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& 
 tensor_map::Request tile_map_request(const AttentionProblem& problem, const ConstTensorView& view,
                                      std::int64_t seqlen, int tile_rows) noexcept;
 
-/// attention_backward_convert.cu; the wgmma kernel needs none.
+/// attention_backward_convert.cu, for kernels that do not convert dQ themselves.
 KernelPlan convert_kernel(const AttentionProblem& problem, const TileConfig& config,
                           const device::Target& target);
 kernel::ConvertArguments convert_arguments(const AttentionProblem& problem,
@@ -97,7 +95,8 @@ kernel::ConvertArguments convert_arguments(const AttentionProblem& problem,
 /// Most times that a product may be made for `backward_chain`'s measurement.
 inline constexpr int most_mma_repeats = 64;
 
-/// The whole chain in launch order, after validation: delta, main and, but after wgmma, convert.
+/// The whole chain in launch order, after validation: delta, main and, where that does not convert
+/// dQ itself, convert.
 /// `mma_repeats` is for measuring alone and no part of a configuration: the main kernel makes every
 /// product so many times, all but the first with zeros (docs/emulated_tensor_rate.md). Throws
 /// `unsupported` for a kernel whose products are not mma.sync's, and `invalid_argument` for a
@@ -127,6 +126,17 @@ void set_problem(Arguments& arguments, const AttentionProblem& problem) noexcept
 
 inline kernel::Strides strides_of(const ConstTensorView& view) noexcept {
     return {view.stride_batch, view.stride_head, view.stride_seqlen};
+}
+
+/// What the arguments of kernels with rounds of tickets take from those.
+template <typename Arguments>
+void set_rounds(Arguments& arguments, const AttentionProblem& problem,
+                const TileConfig& config) noexcept {
+    const Rounds rounds(problem, config);
+    arguments.batch_heads = static_cast<int>(problem.batch * problem.heads);
+    arguments.tickets = static_cast<int>(rounds.tickets());
+    arguments.conversion_lag = static_cast<int>(rounds.conversion_lag);
+    arguments.accumulator_heads = static_cast<int>(rounds.accumulator_heads);
 }
 
 /// dK and dV of kernels that store them by plain stores.

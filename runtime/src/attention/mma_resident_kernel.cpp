@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstdint>
 
 #include "attention/kernels.hpp"
@@ -19,18 +18,20 @@ KernelPlan mma_resident_kernel(const AttentionProblem& problem, const TileConfig
         .integer("block_kv", config.block_kv, "key rows a thread block")
         .integer("seqlen_q", constant ? problem.seqlen_q : 0, "0: a kernel argument")
         .integer("seqlen_kv", constant ? problem.seqlen_kv : 0, "0: a kernel argument")
+        .boolean("converts_d_q", config.converts_d_q, "no kernel follows that does")
         .integer("shared_bytes", static_cast<std::int64_t>(shared_bytes), "as the host counts")
         .integer("shared_bytes_per_multiprocessor",
                  static_cast<std::int64_t>(target.shared_bytes_per_multiprocessor));
     write_mma_repeats(specialisation, mma_repeats);
 
-    const std::int64_t kv_tiles = problem.seqlen_kv / config.block_kv;
+    // Each takes one ticket.
+    const std::int64_t blocks = Rounds(problem, config).tickets();
     return {
         .request = {.source = "attention_backward_mma_resident.cu",
                     .entry = "attention_backward_mma_resident",
                     .specialisation = specialisation.text(),
                     .target = target},
-        .shape = {.blocks = static_cast<std::uint32_t>(problem.batch * problem.heads * kv_tiles),
+        .shape = {.blocks = static_cast<std::uint32_t>(blocks),
                   .threads = static_cast<std::uint32_t>(config.warps) * 32,
                   .dynamic_shared_bytes = static_cast<std::uint32_t>(shared_bytes),
                   .may_start_early = config.programmatic_dependent_launch},
@@ -42,17 +43,17 @@ kernel::MmaResidentArguments mma_resident_arguments(const AttentionProblem& prob
                                                     const BackwardTensors& tensors,
                                                     const WorkspaceLayout& layout,
                                                     void* workspace) noexcept {
-    const std::int64_t batch_heads = problem.batch * problem.heads;
     kernel::MmaResidentArguments arguments{};
     arguments.negated_lse_log2 = layout.negated_lse_log2(workspace);
     arguments.negated_delta = layout.negated_delta(workspace);
     arguments.d_q_accumulator = layout.d_q_accumulator(workspace);
     set_key_gradients(arguments, tensors);
+    arguments.d_q = tensors.d_q.data;
+    arguments.d_q_strides = strides_of(tensors.d_q);
+    arguments.counters = layout.counters(workspace);
     set_problem(arguments, problem);
-    arguments.batch_heads = static_cast<int>(batch_heads);
-    // No more than there are: the blocks of a group are counted in 32 bits, as those of the grid.
-    arguments.heads_per_group =
-        static_cast<int>(std::min<std::int64_t>(config.heads_per_group, batch_heads));
+    set_rounds(arguments, problem, config);
+    arguments.heads_per_group = config.heads_per_group;
     return arguments;
 }
 

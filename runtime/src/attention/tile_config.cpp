@@ -36,6 +36,9 @@ std::string to_string(const TileConfig& config) {
     if (groups_heads(config.family)) {
         family = fmt::format("family={} heads_per_group={} ", to_string(config.family),
                              config.heads_per_group);
+        if (config.converts_d_q) {
+            family += "converts_d_q=true ";
+        }
     }
     return fmt::format(
         "{}block_q={} block_kv={} warps={} stages={} sequence_lengths={} "
@@ -72,6 +75,16 @@ std::span<const KernelPreset> kernel_presets() noexcept {
                                 .heads_per_group = 4},
                      .description = "32×64 tiles, 4 warps: P and dS stay in registers, two blocks "
                                     "a multiprocessor"},
+        KernelPreset{.name = "v5",
+                     .config = {.family = KernelFamily::mma_resident,
+                                .block_q = 32,
+                                .block_kv = 64,
+                                .warps = 4,
+                                .stages = 2,
+                                .heads_per_group = 4,
+                                .converts_d_q = true},
+                     .description = "v4, and the blocks convert dQ themselves, whose accumulator "
+                                    "stays in the L2 cache"},
     };
     return presets;
 }
@@ -124,7 +137,8 @@ std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim)
         const std::size_t statistics = 2 * block_q * sizeof(float);  // LSE, delta
         // One for K and V, one a tile of Q and dO, one for the exchange of dS.
         const std::size_t barriers = 1 + (stages + 1) + 1;
-        return tiles + d_s + statistics + barriers * barrier_bytes;
+        const std::size_t ticket = config.converts_d_q ? 8 : 0;
+        return tiles + d_s + statistics + barriers * barrier_bytes + ticket;
     }
     // One barrier for K and V, one for each load of Q and dO in flight.
     const std::size_t barriers = 1 + (stages == 1 ? 1 : stages - 1);

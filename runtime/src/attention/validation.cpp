@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "attention/kernels.hpp"
-#include "attention/wgmma_rounds.hpp"
+#include "attention/rounds.hpp"
 #include "attention/workspace.hpp"
 #include "backlight/error.hpp"
 
@@ -147,26 +147,26 @@ void validate_mma_resident(const TileConfig& config, const AttentionProblem& pro
     require(config.stages == 2, "stages", config.stages, "it must be 2 for mma_resident");
 }
 
-/// The kernel counts tickets, and pairs of query and key tiles, in 32 bits.
-void validate_wgmma_counts(const TileConfig& config, const AttentionProblem& problem) {
+/// The kernels count tickets, and pairs of query and key tiles, in 32 bits.
+void validate_rounds(const TileConfig& config, const AttentionProblem& problem) {
     constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
-    // By one ticket beyond the last each block learns that there are no more.
-    constexpr std::int64_t most_tickets = most - WgmmaRounds::most_resident_blocks;
-    const std::int64_t tickets = wgmma_tickets(problem, config);
-    if (tickets > most_tickets) {
+    const Rounds rounds(problem, config);
+    // By one ticket beyond the last each block of wgmma learns that there are no more.
+    const std::int64_t most_tickets = most - rounds.resident_blocks;
+    if (rounds.tickets() > most_tickets) {
         throw Error(ErrorCode::unsupported,
-                    fmt::format("batch · heads · seqlen_kv / block_kv is {} · {} · {}: wgmma takes "
-                                "{} tickets for it, of which it counts at most {}",
+                    fmt::format("batch · heads · seqlen_kv / block_kv is {} · {} · {}: {} takes {} "
+                                "tickets for it, of which it counts at most {}",
                                 problem.batch, problem.heads, problem.seqlen_kv / config.block_kv,
-                                tickets, most_tickets));
+                                to_string(config.family), rounds.tickets(), most_tickets));
     }
     const std::int64_t query_tiles = problem.seqlen_q / config.block_q;
     const std::int64_t kv_tiles = problem.seqlen_kv / config.block_kv;
     if (query_tiles > most / kv_tiles) {
         throw Error(ErrorCode::unsupported,
                     fmt::format("seqlen_q / block_q · seqlen_kv / block_kv is {} · {}: it must be "
-                                "at most {} for wgmma",
-                                query_tiles, kv_tiles, most));
+                                "at most {} for {}",
+                                query_tiles, kv_tiles, most, to_string(config.family)));
     }
 }
 
@@ -195,6 +195,9 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
             "sequence_lengths", static_cast<int>(config.sequence_lengths),
             "it must be run_time or compile_time");
 
+    require(config.family == KernelFamily::mma_resident || !config.converts_d_q, "converts_d_q",
+            config.converts_d_q,
+            "it must be false but for mma_resident; wgmma converts dQ in any case");
     if (groups_heads(config.family)) {
         require(config.heads_per_group >= 1 && config.heads_per_group <= 1024, "heads_per_group",
                 config.heads_per_group, "it must be 1 … 1024");
@@ -219,8 +222,8 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
     }
     require_grid("main", problem.batch * problem.heads, problem.seqlen_kv / config.block_kv);
 
-    if (config.family == KernelFamily::wgmma) {
-        validate_wgmma_counts(config, problem);
+    if (groups_heads(config.family)) {
+        validate_rounds(config, problem);
     }
 
     const std::size_t shared = shared_memory_bytes(config, problem.head_dim);

@@ -1,14 +1,10 @@
+#include <algorithm>
 #include <cstdint>
 
 #include "attention/kernels.hpp"
-#include "attention/wgmma_rounds.hpp"
 #include "compiler/specialisation.hpp"
 
 namespace backlight::attention {
-
-std::int64_t wgmma_tickets(const AttentionProblem& problem, const TileConfig& config) noexcept {
-    return WgmmaRounds(problem, config).tickets();
-}
 
 KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& config,
                         const device::Target& target) {
@@ -27,12 +23,15 @@ KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& confi
         .integer("seqlen_kv", constant ? problem.seqlen_kv : 0, "0: a kernel argument")
         .integer("shared_bytes", static_cast<std::int64_t>(shared_bytes), "as the host counts");
 
+    // They take tickets until there are none left.
+    const Rounds rounds(problem, config);
+    const std::int64_t blocks = std::min(rounds.resident_blocks, rounds.tickets());
     return {
         .request = {.source = "attention_backward_wgmma.cu",
                     .entry = "attention_backward_wgmma",
                     .specialisation = specialisation.text(),
                     .target = target},
-        .shape = {.blocks = static_cast<std::uint32_t>(WgmmaRounds(problem, config).blocks()),
+        .shape = {.blocks = static_cast<std::uint32_t>(blocks),
                   .threads = static_cast<std::uint32_t>(config.warps) * 32,
                   .dynamic_shared_bytes = static_cast<std::uint32_t>(shared_bytes),
                   .may_start_early = config.programmatic_dependent_launch},
@@ -47,11 +46,7 @@ kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem, const Ti
     arguments.counters = layout.counters(workspace);
     arguments.d_q_accumulator = layout.d_q_accumulator(workspace);
     set_problem(arguments, problem);
-    arguments.batch_heads = static_cast<int>(problem.batch * problem.heads);
-    const WgmmaRounds rounds(problem, config);
-    arguments.tickets = static_cast<int>(rounds.tickets());
-    arguments.conversion_lag = static_cast<int>(rounds.conversion_lag);
-    arguments.accumulator_heads = static_cast<int>(layout.accumulator_heads);
+    set_rounds(arguments, problem, config);
     return arguments;
 }
 

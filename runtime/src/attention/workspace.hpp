@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "arguments/attention_backward.h"
-#include "attention/wgmma_rounds.hpp"
+#include "attention/rounds.hpp"
 #include "backlight/problem.hpp"
 #include "backlight/tile_config.hpp"
 
@@ -26,10 +26,9 @@ struct WorkspaceLayout {
             static_cast<std::size_t>(problem.batch) * static_cast<std::size_t>(problem.heads);
         accumulator_heads = batch_heads;
         std::size_t counters = 0;
-        if (config.family == KernelFamily::wgmma) {
+        if (converts_d_q(config)) {
             counters = 1 + 2 * batch_heads;
-            accumulator_heads =
-                static_cast<std::size_t>(WgmmaRounds(problem, config).accumulator_heads);
+            accumulator_heads = static_cast<std::size_t>(Rounds(problem, config).accumulator_heads);
         }
         d_q_accumulator_offset = aligned(counters_offset + counters * sizeof(unsigned));
         bytes = d_q_accumulator_offset +
@@ -46,7 +45,7 @@ struct WorkspaceLayout {
         return static_cast<float*>(workspace) + rows;
     }
 
-    kernel::WgmmaCounters counters(void* workspace) const noexcept {
+    kernel::ProgressCounters counters(void* workspace) const noexcept {
         auto* const first =
             reinterpret_cast<unsigned*>(static_cast<std::byte*>(workspace) + counters_offset);
         return {.tickets = first, .added = first + 1, .converted = first + 1 + batch_heads};

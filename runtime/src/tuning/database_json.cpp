@@ -74,6 +74,9 @@ Json to_json(const Record& record) {
     if (groups_heads(record.config.family)) {
         entry["config"]["heads_per_group"] = record.config.heads_per_group;
     }
+    if (record.config.family == KernelFamily::mma_resident) {
+        entry["config"]["converts_d_q"] = record.config.converts_d_q;
+    }
     return entry;
 }
 
@@ -156,6 +159,10 @@ Record record_of(const nlohmann::json& entry) {
     };
     if (groups_heads(record.config.family)) {
         record.config.heads_per_group = number<int>(config, "heads_per_group", 1);
+    }
+    // Not in records from before there was the choice.
+    if (config.contains("converts_d_q")) {
+        record.config.converts_d_q = config.at("converts_d_q").get<bool>();
     }
     record.kernel_digest = entry.at("kernel_digest").get<std::string>();
     record.checked = entry.at("checked").get<bool>();

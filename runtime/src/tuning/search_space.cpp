@@ -51,7 +51,7 @@ auto order_of(const TileConfig& config) {
         std::abs(std::log2(static_cast<double>(std::max(config.warps, 1)) / usual_warps)),
         config.stages, config.block_q, config.block_kv, config.warps,
         static_cast<int>(config.sequence_lengths), !config.programmatic_dependent_launch,
-        static_cast<int>(config.family), config.heads_per_group);
+        static_cast<int>(config.family), config.heads_per_group, !config.converts_d_q);
 }
 
 }  // namespace
@@ -131,7 +131,10 @@ void add_mma_resident_tiles(const AttentionProblem& problem, const device::Targe
             if (!is_legal(config, problem, target)) {
                 break;  // The order of the heads makes nothing legal.
             }
-            tiles.push_back(config);
+            for (const bool converts : {true, false}) {
+                config.converts_d_q = converts;
+                tiles.push_back(config);
+            }
         }
     }
 }

@@ -1,8 +1,13 @@
-// What a block of the wgmma kernel works on: the order of tickets.
+// What a block of a main kernel works on: the order of tickets. For kernels whose accumulator of dQ
+// is a ring of places in the L2 cache, and whose blocks convert dQ themselves.
+//
+// A ticket is a number drawn from a global counter; it stands for a tile of keys, and a share of a
+// head's dQ to be converted. A block may wait for what lower tickets stand for, whose blocks are
+// running, and for nothing else.
 #pragma once
 
-#include "arguments/attention_backward.h"
-#include "attention_backward_wgmma/layout.cuh"
+#include "primitives/types.cuh"
+#include "specialisation.cuh"
 
 namespace backlight::kernel {
 
@@ -15,7 +20,7 @@ struct Tile {
 
     /// Query tiles that lie wholly above the diagonal see none of these keys.
     __device__ __forceinline__ int first_query_tile() const {
-        return causal ? kv_start / block_q : 0;
+        return specialisation::causal ? kv_start / specialisation::block_q : 0;
     }
 };
 
@@ -26,27 +31,38 @@ struct Conversion {
     int query_tiles;
 };
 
-/// Lengths in tiles.
-__device__ __forceinline__ int query_tiles_of(const WgmmaArguments& arguments) {
-    return (specialisation::seqlen_q != 0 ? specialisation::seqlen_q : arguments.seqlen_q) /
-           block_q;
+template <typename Arguments>
+__device__ __forceinline__ int seqlen_q_of(const Arguments& arguments) {
+    return specialisation::seqlen_q != 0 ? specialisation::seqlen_q : arguments.seqlen_q;
 }
-__device__ __forceinline__ int kv_tiles_of(const WgmmaArguments& arguments) {
-    return (specialisation::seqlen_kv != 0 ? specialisation::seqlen_kv : arguments.seqlen_kv) /
-           block_kv;
+template <typename Arguments>
+__device__ __forceinline__ int seqlen_kv_of(const Arguments& arguments) {
+    return specialisation::seqlen_kv != 0 ? specialisation::seqlen_kv : arguments.seqlen_kv;
+}
+
+/// Lengths in tiles.
+template <typename Arguments>
+__device__ __forceinline__ int query_tiles_of(const Arguments& arguments) {
+    return seqlen_q_of(arguments) / specialisation::block_q;
+}
+template <typename Arguments>
+__device__ __forceinline__ int kv_tiles_of(const Arguments& arguments) {
+    return seqlen_kv_of(arguments) / specialisation::block_kv;
 }
 
 /// How many heads the accumulator has room for. Places come round: a head's is that of the one so
 /// many heads earlier, whose dQ must have been converted, and zeros left in its place, before.
-__device__ __forceinline__ int places_of(const WgmmaArguments& arguments) {
+template <typename Arguments>
+__device__ __forceinline__ int places_of(const Arguments& arguments) {
     return arguments.accumulator_heads;
 }
 
 /// Where the accumulator holds a head's dQ.
-__device__ __forceinline__ float* accumulator_place(const WgmmaArguments& arguments,
-                                                    int batch_head) {
+template <typename Arguments>
+__device__ __forceinline__ float* accumulator_place(const Arguments& arguments, int batch_head) {
+    constexpr int tile_elements = specialisation::block_q * specialisation::head_dim;
     return arguments.d_q_accumulator + static_cast<int64_t>(batch_head % places_of(arguments)) *
-                                           query_tiles_of(arguments) * (block_q * head_dim);
+                                           query_tiles_of(arguments) * tile_elements;
 }
 
 /// What a ticket stands for. Heads are taken in groups, whose queries and dQ the L2 cache holds,
@@ -68,35 +84,32 @@ struct Work {
 
     __device__ __forceinline__ Work() {}
 
-    __device__ __forceinline__ Work(const WgmmaArguments& arguments, int ticket) {
-        constexpr int group_heads = specialisation::heads_per_group;
+    template <typename Arguments>
+    __device__ __forceinline__ Work(const Arguments& arguments, int group_heads, int ticket) {
         const int kv_tiles = kv_tiles_of(arguments);
         const int query_tiles = query_tiles_of(arguments);
         const int round = ticket / (group_heads * kv_tiles);
         const int in_round = ticket - round * group_heads * kv_tiles;
         const int kv_tile = in_round / group_heads;
         const int head_in_group = in_round % group_heads;
+        const auto head_of = [&](int group) {
+            const int batch_head = group * group_heads + head_in_group;
+            return group >= 0 && batch_head < arguments.batch_heads ? batch_head : nothing;
+        };
 
-        tile.batch_head = head_of(arguments, round, head_in_group);
+        tile.batch_head = head_of(round);
         tile.batch = tile.batch_head / arguments.heads;
         tile.head = tile.batch_head % arguments.heads;
-        tile.kv_start = kv_tile * block_kv;
+        tile.kv_start = kv_tile * specialisation::block_kv;
         if (ticket >= arguments.tickets) {
             tile.batch_head = end;
         }
 
-        conversion.batch_head = head_of(arguments, round - arguments.conversion_lag, head_in_group);
+        conversion.batch_head = head_of(round - arguments.conversion_lag);
         // A head's query tiles are shared among as many tickets as it has key tiles.
         conversion.first_query_tile = kv_tile * query_tiles / kv_tiles;
         conversion.query_tiles =
             (kv_tile + 1) * query_tiles / kv_tiles - conversion.first_query_tile;
-    }
-
-  private:
-    __device__ __forceinline__ static int head_of(const WgmmaArguments& arguments, int group,
-                                                  int head_in_group) {
-        const int batch_head = group * specialisation::heads_per_group + head_in_group;
-        return group >= 0 && batch_head < arguments.batch_heads ? batch_head : nothing;
     }
 };
 

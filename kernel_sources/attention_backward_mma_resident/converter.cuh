@@ -1,0 +1,82 @@
+// The conversion of dQ to its own type by the blocks of the register-resident mma kernel.
+#pragma once
+
+#include "arguments/attention_backward_mma_resident.h"
+#include "attention_backward_mma_resident/d_q_fragments.cuh"
+#include "attention_backward_mma_resident/layout.cuh"
+#include "attention_backward_rounds/work.cuh"
+#include "primitives/global_counter.cuh"
+#include "primitives/types.cuh"
+
+namespace backlight::kernel {
+
+/// dQ = softmax_scale · accumulator, rounded and stored, of query tiles of a head whose key tiles
+/// have all been worked on; zeros take its place where another head's dQ will lie there. By all
+/// threads of a block, while its own first tiles are on their way: the registers of its gradients
+/// are free until then.
+class Converter {
+  public:
+    __device__ __forceinline__ Converter(const MmaResidentArguments& arguments, int thread)
+        : arguments_(arguments), thread_(thread), rows_(thread) {}
+
+    __device__ __forceinline__ void convert(const Conversion& conversion) const {
+        if (thread_ == 0) {
+            wait_for_global_counter<256>(arguments_.counters.added + conversion.batch_head,
+                                         static_cast<uint32_t>(kv_tiles_of(arguments_)));
+        }
+        __syncthreads();
+
+        const bool place_has_next =
+            conversion.batch_head + places_of(arguments_) < arguments_.batch_heads;
+        float* const accumulator = accumulator_place(arguments_, conversion.batch_head);
+        const Strides& strides = arguments_.d_q_strides;
+        Element* const d_q = static_cast<Element*>(arguments_.d_q) +
+                             conversion.batch_head / arguments_.heads * strides.batch +
+                             conversion.batch_head % arguments_.heads * strides.head;
+        const int end = (conversion.first_query_tile + conversion.query_tiles) * block_q;
+#pragma unroll 1
+        for (int64_t row = conversion.first_query_tile * block_q + rows_.first_row; row < end;
+             row += steps_at_once * Rows::rows_a_step) {
+            FragmentPiece pieces[steps_at_once];
+            each_step(row, end, [&](int step, int64_t at) {
+                pieces[step].load(rows_.source(accumulator, at));
+            });
+            if (place_has_next) {
+                each_step(row, end,
+                          [&](int, int64_t at) { zero_piece(rows_.source(accumulator, at)); });
+            }
+            each_step(row, end, [&](int step, int64_t at) {
+                pieces[step].store(rows_.destination(d_q, at, strides.seqlen), strides.seqlen,
+                                   arguments_.softmax_scale);
+            });
+        }
+        if (place_has_next) {
+            __syncthreads();
+            if (thread_ == 0) {
+                count_global(arguments_.counters.converted + conversion.batch_head);
+            }
+        }
+    }
+
+  private:
+    using Rows = FragmentRows<head_dim, threads>;
+
+    /// All loads of a share of as many queries as the block has keys are on their way at once.
+    static constexpr int steps_at_once = block_kv / Rows::rows_a_step;
+
+    template <typename Action>
+    __device__ __forceinline__ static void each_step(int64_t row, int end, const Action& action) {
+#pragma unroll
+        for (int step = 0; step < steps_at_once; ++step) {
+            if (row + step * Rows::rows_a_step < end) {
+                action(step, row + step * Rows::rows_a_step);
+            }
+        }
+    }
+
+    const MmaResidentArguments& arguments_;
+    int thread_;
+    Rows rows_;
+};
+
+}  // namespace backlight::kernel

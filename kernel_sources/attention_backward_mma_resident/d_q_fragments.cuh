@@ -1,0 +1,84 @@
+// The dQ accumulator of the register-resident mma kernel, and its conversion to dQ's own type.
+//
+// It holds what the warps add as they hold it: the 16×8 fragments of mma (see mma.cuh), those of
+// the same 16 rows one after another, and in each the four numbers of every lane. seqlen_q is a
+// multiple of 16.
+#pragma once
+
+#include "primitives/conversion.cuh"
+#include "primitives/mma.cuh"
+#include "primitives/types.cuh"
+
+namespace backlight::kernel {
+
+constexpr int fragment_elements = mma_m * mma_n;
+
+/// What a thread converts at a time: what four neighbouring lanes hold of a fragment, eight
+/// elements of each of two rows, 64 bytes in and twice 16 out.
+struct FragmentPiece {
+    float4 lanes[4];
+
+    __device__ __forceinline__ void load(const float* accumulator) {
+        const float4* const source = reinterpret_cast<const float4*>(accumulator);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            lanes[i] = source[i];
+        }
+    }
+
+    /// dQ = scale · accumulator, from the piece's first element on; rows are `stride` apart.
+    template <typename Element>
+    __device__ __forceinline__ void store(Element* d_q, int64_t stride, float scale) const {
+        *reinterpret_cast<uint4*>(d_q) =
+            uint4{pack<Element>(lanes[0].x * scale, lanes[0].y * scale),
+                  pack<Element>(lanes[1].x * scale, lanes[1].y * scale),
+                  pack<Element>(lanes[2].x * scale, lanes[2].y * scale),
+                  pack<Element>(lanes[3].x * scale, lanes[3].y * scale)};
+        *reinterpret_cast<uint4*>(d_q + 8 * stride) =
+            uint4{pack<Element>(lanes[0].z * scale, lanes[0].w * scale),
+                  pack<Element>(lanes[1].z * scale, lanes[1].w * scale),
+                  pack<Element>(lanes[2].z * scale, lanes[2].w * scale),
+                  pack<Element>(lanes[3].z * scale, lanes[3].w * scale)};
+    }
+};
+
+/// Leaves zeros where a piece has been loaded.
+__device__ __forceinline__ void zero_piece(float* accumulator) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        reinterpret_cast<float4*>(accumulator)[i] = float4{0, 0, 0, 0};
+    }
+}
+
+/// How threads share rows: a warp takes four whole fragments, and so stores pieces of 64 bytes.
+template <int head_dim, int threads>
+struct FragmentRows {
+    static constexpr int fragments_a_warp = 4;
+    static constexpr int warps_across = head_dim / (mma_n * fragments_a_warp);
+    static constexpr int rows_a_step = threads / warp_size / warps_across * mma_m;
+    static_assert(rows_a_step > 0, "the warps reach across a row");
+
+    int first_row;  // of the warp's fragments, in a step
+    int fragment;
+    int row_in_fragment;
+
+    __device__ __forceinline__ explicit FragmentRows(int thread)
+        : first_row(thread / warp_size / warps_across * mma_m),
+          fragment(thread / warp_size % warps_across * fragments_a_warp +
+                   thread % fragments_a_warp),
+          row_in_fragment(thread % warp_size / fragments_a_warp) {}
+
+    /// Where the thread's piece lies, of fragments whose first row is `row`.
+    template <typename Float>
+    __device__ __forceinline__ Float* source(Float* accumulator, int64_t row) const {
+        return accumulator + row * head_dim + fragment * fragment_elements +
+               row_in_fragment * mma_m;
+    }
+    template <typename Element>
+    __device__ __forceinline__ Element* destination(Element* d_q, int64_t row,
+                                                    int64_t stride) const {
+        return d_q + (row + row_in_fragment) * stride + fragment * mma_n;
+    }
+};
+
+}  // namespace backlight::kernel

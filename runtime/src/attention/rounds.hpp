@@ -1,0 +1,62 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "backlight/problem.hpp"
+#include "backlight/tile_config.hpp"
+
+namespace backlight::attention {
+
+/// Whether the blocks of the main kernel convert dQ, and its accumulator is a ring of places.
+constexpr bool converts_d_q(const TileConfig& config) noexcept {
+    return config.family == KernelFamily::wgmma || config.converts_d_q;
+}
+
+/// How the tickets of a kernel that takes heads in groups are made of rounds: see Work in
+/// attention_backward_rounds/work.cuh. The problem and the configuration are valid.
+struct Rounds {
+    std::int64_t tickets_a_round;  // key tiles of a group of heads
+    std::int64_t groups;
+    std::int64_t resident_blocks;
+    /// Groups between a head's key tiles and the conversion of its dQ. When a group's last tile is
+    /// begun, as many others are under way as there are blocks: that many tickets later it is done.
+    std::int64_t conversion_lag = 0;
+    /// Heads whose dQ the accumulator holds at a time. A place is needed from its head's first
+    /// ticket to its conversion; twice as many tickets again as there are blocks keep anyone from
+    /// waiting for that, and more than that would only leave the L2 cache.
+    std::int64_t accumulator_heads;
+
+    Rounds(const AttentionProblem& problem, const TileConfig& config) noexcept
+        : resident_blocks(most_resident_blocks(problem, config)) {
+        const auto ceiling = [](std::int64_t value, std::int64_t unit) {
+            return (value + unit - 1) / unit;
+        };
+        const std::int64_t heads = problem.batch * problem.heads;
+        tickets_a_round = config.heads_per_group * (problem.seqlen_kv / config.block_kv);
+        groups = ceiling(heads, config.heads_per_group);
+        accumulator_heads = heads;
+        if (converts_d_q(config)) {
+            conversion_lag = 1 + ceiling(resident_blocks, tickets_a_round);
+            const std::int64_t accumulator_groups =
+                conversion_lag + 1 + ceiling(2 * resident_blocks, tickets_a_round);
+            accumulator_heads = std::min(accumulator_groups * config.heads_per_group, heads);
+        }
+    }
+
+    std::int64_t tickets() const noexcept { return (groups + conversion_lag) * tickets_a_round; }
+
+  private:
+    /// Of any card of the kernel's kind. More of them would only wait more.
+    static constexpr std::int64_t most_resident_blocks(const AttentionProblem& problem,
+                                                       const TileConfig& config) noexcept {
+        // One a multiprocessor, and no Hopper card has more than 132.
+        if (config.family == KernelFamily::wgmma) {
+            return 132;
+        }
+        // Two or three, and no card with 100 KiB of shared memory has more than 188.
+        return 188 * (problem.head_dim == 64 && config.block_q == 32 ? 3 : 2);
+    }
+};
+
+}  // namespace backlight::attention
