@@ -17,6 +17,7 @@
 // each a span of columns. S and dP (block_q × block_kv) and dQ (block_q × head_dim) share one
 // division, dK and dV (block_kv × head_dim) have their own.
 #include "arguments/attention_backward.h"
+#include "mma_repeats.cuh"
 #include "primitives/conversion.cuh"
 #include "primitives/dependent_launch.cuh"
 #include "primitives/exponential.cuh"
@@ -225,10 +226,12 @@ __device__ __forceinline__ void load_kv_fragments(KvFragments& fragments, uint32
 }
 
 /// product += A · Bᵀ, with A = Q and B = K, or A = dO and B = V: the block of rows at `a_address`
-/// with the key rows at `b_address`, which are read again where they are not resident.
+/// with the key rows at `b_address`, which are read again where they are not resident. `idle` is
+/// for measuring alone.
 __device__ __forceinline__ void multiply_by_kv(AccumulatorRegister (&product)[score_fragments][4],
                                                uint32_t a_address, KvFragments& resident,
-                                               uint32_t b_address) {
+                                               uint32_t b_address,
+                                               AccumulatorRegister (&idle)[d_kv_fragments][4]) {
 #pragma unroll
     for (int slice = 0; slice < depth_slices; ++slice) {
         OperandRegister a[4];
@@ -242,6 +245,7 @@ __device__ __forceinline__ void multiply_by_kv(AccumulatorRegister (&product)[sc
             const OperandRegister(&b)[4] = resident[slice][pair];
             mma_m16n8k16<Element>(product[2 * pair], a, b[0], b[1]);
             mma_m16n8k16<Element>(product[2 * pair + 1], a, b[2], b[3]);
+            repeat_products<2>(idle, a);
         }
     }
 }
@@ -259,6 +263,7 @@ __device__ __forceinline__ void multiply_transposed(
             ldmatrix_x4_transposed(b, QueryTile::moved(b_address, query, pair * 16));
             mma_m16n8k16<Element>(gradient[2 * pair], a, b[0], b[1]);
             mma_m16n8k16<Element>(gradient[2 * pair + 1], a, b[2], b[3]);
+            repeat_products<2>(gradient, a, 2 * pair + 2);
         }
     }
 }
@@ -361,7 +366,7 @@ extern "C" __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
         const uint32_t k_scores =
             lane_address_columns_first(k_tile, scores_place.first_key, 0, scores_place.lane);
         AccumulatorRegister scores[score_fragments][4] = {};
-        multiply_by_kv(scores, q_scores, k_fragments, k_scores);
+        multiply_by_kv(scores, q_scores, k_fragments, k_scores, d_k);
 
         // P = exp(scale · S − LSE). The tensor cores go on with dP meanwhile.
         const Place softmax_place{opaque(thread)};
@@ -403,7 +408,7 @@ extern "C" __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
 
         // dP = dO Vᵀ and dS = P ∘ (dP − delta).
         AccumulatorRegister d_p[score_fragments][4] = {};
-        multiply_by_kv(d_p, q_scores + d_o_from_q, v_fragments, k_scores + v_from_k);
+        multiply_by_kv(d_p, q_scores + d_o_from_q, v_fragments, k_scores + v_from_k, d_k);
 #pragma unroll
         for (int fragment = 0; fragment < score_fragments; ++fragment) {
 #pragma unroll
@@ -455,6 +460,7 @@ extern "C" __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
                 ldmatrix_x4_transposed(k, KvTile::moved(k_d_q, key, pair * 16));
                 mma_m16n8k16<Element>(d_q[2 * pair], d_s, k[0], k[1]);
                 mma_m16n8k16<Element>(d_q[2 * pair + 1], d_s, k[2], k[3]);
+                repeat_products<2>(d_k, d_s);
             }
         }
         float* d_q_accumulator =

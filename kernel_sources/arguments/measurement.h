@@ -40,4 +40,18 @@ struct SpinArguments {
     long long cycles;
 };
 
+/// Warps of a block of tensor_rate: two for each of a multiprocessor's four schedulers.
+constexpr int tensor_rate_warps = 8;
+/// Independent products that a warp of it has under way.
+constexpr int tensor_rate_products = 8;
+
+/// tensor_rate: `iterations` times `tensor_rate_products` products a warp, and their repeats.
+struct TensorRateArguments {
+    /// Of each block, the multiprocessor's clocks for its loop.
+    long long* cycles;
+    /// What each thread's products add up to.
+    float* sums;
+    int iterations;
+};
+
 }  // namespace backlight::kernel

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention_backward_mma_resident/layout.cuh"
+#include "mma_repeats.cuh"
 #include "primitives/ldmatrix.cuh"
 #include "primitives/mma.cuh"
 
@@ -29,10 +30,12 @@ using GradientAccumulator = AccumulatorRegister[gradient_fragments][4];
 using ScoreOperands = OperandRegister[query_slices][4];
 using VOperands = OperandRegister[depth_slices][4];
 
-/// One slice of Sᵀ or dPᵀ: A, 16 keys, with all queries of the tile at `b_address`.
+/// One slice of Sᵀ or dPᵀ: A, 16 keys, with all queries of the tile at `b_address`. `idle`, here
+/// and below, is for measuring alone: sums that these products leave at rest.
 __device__ __forceinline__ void multiply_by_queries(ScoreAccumulator& product,
                                                     const OperandRegister (&a)[4],
-                                                    uint32_t b_address, int slice) {
+                                                    uint32_t b_address, int slice,
+                                                    GradientAccumulator& idle) {
     OperandRegister b[query_slices][4];
 #pragma unroll
     for (int pair = 0; pair < query_slices; ++pair) {
@@ -43,25 +46,28 @@ __device__ __forceinline__ void multiply_by_queries(ScoreAccumulator& product,
         mma_m16n8k16<Element>(product[2 * pair], a, b[pair][0], b[pair][1]);
         mma_m16n8k16<Element>(product[2 * pair + 1], a, b[pair][2], b[pair][3]);
     }
+    repeat_products<score_fragments>(idle, a);
 }
 
 /// Sᵀ = K Qᵀ, of the warp's keys. K is read again for each tile: V fills what registers there are.
 __device__ __forceinline__ void multiply_k_by_queries(ScoreAccumulator& scores, uint32_t k_address,
-                                                      uint32_t q_address) {
+                                                      uint32_t q_address,
+                                                      GradientAccumulator& idle) {
 #pragma unroll
     for (int slice = 0; slice < depth_slices; ++slice) {
         OperandRegister k[4];
         ldmatrix_x4(k, KvTile::moved(k_address, 0, slice * mma_k));
-        multiply_by_queries(scores, k, q_address, slice);
+        multiply_by_queries(scores, k, q_address, slice, idle);
     }
 }
 
 /// dPᵀ = V dOᵀ.
 __device__ __forceinline__ void multiply_v_by_queries(ScoreAccumulator& d_p, const VOperands& v,
-                                                      uint32_t d_o_address) {
+                                                      uint32_t d_o_address,
+                                                      GradientAccumulator& idle) {
 #pragma unroll
     for (int slice = 0; slice < depth_slices; ++slice) {
-        multiply_by_queries(d_p, v[slice], d_o_address, slice);
+        multiply_by_queries(d_p, v[slice], d_o_address, slice, idle);
     }
 }
 
@@ -83,6 +89,7 @@ __device__ __forceinline__ void multiply_by_operands(GradientAccumulator& gradie
                 mma_m16n8k16<Element>(left, a[slice], b[pair][0], b[pair][1]);
                 mma_m16n8k16<Element>(right, a[slice], b[pair][2], b[pair][3]);
             }
+            repeat_products<4>(gradient, a[slice], 4 * quad + 4);
         }
     }
 }
@@ -112,6 +119,16 @@ __device__ __forceinline__ void multiply_d_s_by_k(DqAccumulator& d_q, uint32_t d
             for (int pair = 0; pair < d_q_column_fragments / 2; ++pair) {
                 mma_m16n8k16<Element>(d_q[row][2 * pair], d_s[row], k[pair][0], k[pair][1]);
                 mma_m16n8k16<Element>(d_q[row][2 * pair + 1], d_s[row], k[pair][2], k[pair][3]);
+            }
+        }
+#pragma unroll
+        for (int repeat = 1; repeat < specialisation::mma_repeats; ++repeat) {
+#pragma unroll
+            for (int row = 0; row < d_q_row_fragments; ++row) {
+#pragma unroll
+                for (int column = 0; column < d_q_column_fragments; ++column) {
+                    multiply_by_zeros(d_q[row][column], d_s[row]);
+                }
             }
         }
     }

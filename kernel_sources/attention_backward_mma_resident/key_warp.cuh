@@ -111,11 +111,11 @@ class KeyWarp {
             mbarrier_wait(shared_.q_full(tile_), SharedMemory::q_parity(tile_));
             ScoreAccumulator scores = {};
             multiply_k_by_queries(scores, rows_first(KvTile{shared_.k()}, first_key(), 0, lane_),
-                                  columns_first(q_tile, 0, 0, lane_));
+                                  columns_first(q_tile, 0, 0, lane_), d_k_);
 
             mbarrier_wait(shared_.d_o_full(), SharedMemory::parity(tile_));
             ScoreAccumulator d_p = {};
-            multiply_v_by_queries(d_p, v_, columns_first(d_o_tile, 0, 0, lane_));
+            multiply_v_by_queries(d_p, v_, columns_first(d_o_tile, 0, 0, lane_), d_k_);
 
             ScoreOperands p;
             exponentiate<diagonal>(scores, p);
@@ -143,8 +143,9 @@ class KeyWarp {
         }
 
         DqAccumulator d_q = {};
-        const int lane =
-            d_q_addresses_held && !masked ? lane_ : static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
+        const int lane = d_q_addresses_held && !masked
+                             ? lane_
+                             : static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
         multiply_d_s_by_k<seen_slices>(d_q, columns_first(d_s_tile, 0, d_q_row(), lane),
                                        rows_first(KvTile{shared_.k()}, 0, d_q_column(), lane));
         add_d_q(d_q);
@@ -219,7 +220,8 @@ class KeyWarp {
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
                     float exponent = __fmaf_rn(scores[fragment][i], scale, i % 2 == 0 ? even : odd);
-                    if (diagonal != below_diagonal && behind + i / 2 * 8 > fragment * mma_n + i % 2) {
+                    if (diagonal != below_diagonal &&
+                        behind + i / 2 * 8 > fragment * mma_n + i % 2) {
                         exponent = -infinity();
                     }
                     scores[fragment][i] = exp2_approximate(exponent);

@@ -182,6 +182,56 @@ TEST_CASE("the JSON of a benchmark has null for a rate against peaks that are no
     CHECK(measurement["variants"][0]["percent_of_matmul"].is_null());
 }
 
+TEST_CASE("a slowed card's report tells how busy main kernels keep its tensor cores") {
+    ProblemResult result = result_of(false);
+    // A loop at 200 TFLOP/s, and a main kernel that executes 1.2 TFLOP in 8 ms: 150 TFLOP/s.
+    result.tensor_rate = TensorRateResult{.flops = 1e12, .samples = samples_of({5})};
+    result.variants.front().main_kernel =
+        MainKernelResult{.executed_flops = 1.2e12, .samples = samples_of({8, 7, 9})};
+    CHECK(slowed_peak_tflops(*result.tensor_rate) == doctest::Approx(200));
+    CHECK(tensor_busy(*result.variants.front().main_kernel, *result.tensor_rate) ==
+          doctest::Approx(0.75));
+
+    BenchReport report;
+    report.slowed_rate = SlowedRate{.rate = {.device = {"sm_90a", 6.08, "measured"},
+                                             .emulated = {"sm_120a", 32, "datasheet"},
+                                             .mma_repeats = 5},
+                                    .measured_device_clocks = 6.1,
+                                    .measured_slowed_clocks = 30.25};
+    report.problems.push_back(result);
+
+    const std::string text =
+        format_slowed_rate(*report.slowed_rate) + format_slowed_problem(result);
+    CAPTURE(text);
+    for (const char* part : {"sm_120a", "32 clocks", "5 x 6.08 = 30.4", "30.25", "6.10", "75.0%",
+                             "80.0%", "160.06", "8.0000 ms", "5.0000 ms", "200.00"}) {
+        CAPTURE(part);
+        CHECK(contains(text, part));
+    }
+
+    const nlohmann::ordered_json json = to_json(report);
+    CHECK(json["emulated_tensor_rate"]["mma_repeats"] == 5);
+    CHECK(json["emulated_tensor_rate"]["emulated"]["target"] == "sm_120a");
+    CHECK(json["emulated_tensor_rate"]["device"]["clocks_per_product"] == 6.08);
+    CHECK(json["emulated_tensor_rate"]["measured_slowed_clocks_per_product"] == 30.25);
+    const auto& measurement = json["measurements"][0];
+    CHECK(measurement["tensor_rate_loop"]["tflops"].get<double>() == doctest::Approx(200));
+    const auto& variant = measurement["variants"][0];
+    CHECK(variant["percent_of_slowed_peak"].get<double>() == doctest::Approx(80.03).epsilon(0.001));
+    CHECK(variant["main_kernel"]["tensor_busy_percent"].get<double>() == doctest::Approx(75));
+    CHECK(variant["main_kernel"]["samples_ms"].size() == 3);
+    CHECK(variant["main_kernel"]["executed_flops"] == 1.2e12);
+}
+
+TEST_CASE("a report without an emulated tensor rate says nothing of one") {
+    BenchReport report;
+    report.problems.push_back(result_of(true));
+    const nlohmann::ordered_json json = to_json(report);
+    CHECK_FALSE(json.contains("emulated_tensor_rate"));
+    CHECK_FALSE(json["measurements"][0].contains("tensor_rate_loop"));
+    CHECK_FALSE(json["measurements"][0]["variants"][0].contains("main_kernel"));
+}
+
 TEST_CASE("host times are told as medians of the calls, in the table and the JSON") {
     BenchReport report;
     report.host_times.push_back({.kernel = "v2",

@@ -263,6 +263,58 @@ TEST_CASE("bench interleaves kernels, every other time backwards, each after a f
     CHECK(order == "23322332");
 }
 
+TEST_CASE("a tensor rate that cannot be emulated is refused before any device is opened") {
+    const Environment driver_path("BACKLIGHT_DRIVER_PATH", no_driver);
+    const auto refused = [](std::vector<std::string> more,
+                            std::initializer_list<std::string_view> fragments) {
+        std::vector<std::string> arguments = {"bench", "--emulate-tensor-rate"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        check_failure(arguments, exit_failure, fragments);
+    };
+    refused({"rtx5090"}, {"invalid_argument", "'rtx5090'", "sm_120a"});
+    refused({"sm_100"}, {"unsupported", "sm_100a", "not known", "sm_90, sm_120"});
+    refused({"sm_120", "--kernel", "v4", "--kernel", "wgmma"}, {"unsupported", "kernel wgmma"});
+    refused({"sm_120", "--host-time"}, {"invalid_argument", "sm_120", "host-time"});
+    refused({"sm_120", "--profile", "v3"}, {"invalid_argument", "profile"});
+    refused({"sm_120", "--plot", "times.svg"}, {"invalid_argument", "plot"});
+    refused({"sm_120"}, {"driver_not_found"});
+}
+
+TEST_CASE("at an emulated tensor rate the main kernel is timed between the others of its chain") {
+    const test::TemporaryDirectory cubins;
+    const Environment cache_path("BACKLIGHT_CACHE_PATH", cubins.path().string());
+    const Environment driver_path("BACKLIGHT_DRIVER_PATH", BACKLIGHT_FAKE_DRIVER_PATH);
+    fault::FakeDriver& driver = test::fresh_driver();
+    const Outcome outcome =
+        command({"bench", "--emulate-tensor-rate", "sm_120", "--shape", "1_1_128_64", "--kernel",
+                 "v4", "--repeats", "2", "--regime", "hot", "--json", "-"});
+    CAPTURE(outcome.errors);
+    REQUIRE(outcome.exit_code == exit_success);
+    const auto json = nlohmann::json::parse(outcome.out);
+    CHECK(json["emulated_tensor_rate"]["mma_repeats"] == 5);
+    CHECK(json["peaks"]["tflops"].is_null());
+    CHECK(json["measurements"][0]["variants"][0]["main_kernel"]["samples_ms"].size() == 2);
+    CHECK(json["measurements"][0]["tensor_rate_loop"]["samples_ms"].size() == 2);
+
+    // Behind each spin: a chain whose kernels start early, one whose kernels do not, the loop.
+    std::string order;
+    for (const auto& launch : driver.launches()) {
+        const std::string_view kernel = launch.kernel;
+        const bool early = launch.programmatic_dependent_launch;
+        order += kernel == "spin"                              ? " "
+                 : kernel == "tensor_rate"                     ? "T"
+                 : kernel == "attention_backward_delta"        ? "d"
+                 : kernel == "attention_backward_mma_resident" ? (early ? "M" : "m")
+                 : kernel == "attention_backward_convert"      ? (early ? "C" : "c")
+                                                               : "";
+    }
+    CHECK(order.ends_with("  dMC dmc T T dmc dMC"));
+
+    driver.fake_set_compute_capability(12, 0);
+    check_failure({"bench", "--emulate-tensor-rate", "sm_120", "--kernel", "v4"}, exit_failure,
+                  {"unsupported", "sm_120a on a device of sm_120a"});
+}
+
 TEST_CASE("without a driver, the subcommands that need one say so with exit code 1") {
     const Environment driver_path("BACKLIGHT_DRIVER_PATH", no_driver);
     check_failure({"bench"}, exit_failure, {"driver_not_found", "/nonexistent/libcuda.so.1"});

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
+#include <utility>
 
 #include "arguments.hpp"
 #include "attention/kernels.hpp"
@@ -16,6 +18,7 @@
 #include "plot_documents.hpp"
 #include "runtime_implementation.hpp"
 #include "session/gpu.hpp"
+#include "slowed_bench.hpp"
 #include "tuning/search_space.hpp"
 
 namespace backlight::tool {
@@ -64,6 +67,39 @@ std::vector<std::string> leave_out_presets(const BenchOptions& options,
     return left_out;
 }
 
+/// The target whose tensor rate is asked for, if any. With it, takes the presets out that cannot be
+/// slowed where no kernel is named; their names are added to `left_out`.
+std::optional<device::Target> emulated_target(const BenchOptions& options,
+                                              std::vector<NamedConfig>& configs,
+                                              std::vector<std::string>& left_out) {
+    if (options.emulate_tensor_rate.empty()) {
+        return std::nullopt;
+    }
+    const device::Target target = device::target_by_name(options.emulate_tensor_rate);
+    mma_rate(target);
+    for (const auto& [given, name] :
+         {std::pair{options.host_time, "host-time"}, std::pair{!options.profile.empty(), "profile"},
+          std::pair{!options.plot.empty(), "plot"}}) {
+        if (given) {
+            throw Error(ErrorCode::invalid_argument,
+                        fmt::format("emulate-tensor-rate is {} and {} is given: only the tables "
+                                    "and the JSON tell of a slowed card",
+                                    options.emulate_tensor_rate, name));
+        }
+    }
+    if (options.kernels.empty() && options.tiles.empty()) {
+        std::erase_if(configs, [&](const NamedConfig& named) {
+            const bool out = !can_be_slowed(named.config);
+            if (out) {
+                left_out.push_back(named.name);
+            }
+            return out;
+        });
+    }
+    check_can_be_slowed(configs);
+    return target;
+}
+
 void check_numbers(const BenchOptions& options) {
     if (options.repeats < 1) {
         throw Error(ErrorCode::invalid_argument,
@@ -94,7 +130,9 @@ std::string heading(const BenchReport& report) {
         text +=
             fmt::format("Fewer than {} repetitions: not for reporting.\n", least_reported_repeats);
     }
-    if (!report.peaks.tflops) {
+    if (report.slowed_rate) {
+        text += format_slowed_rate(*report.slowed_rate);
+    } else if (!report.peaks.tflops) {
         text += fmt::format("Peak: {}; --peak-tflops and --peak-bandwidth give it.\n",
                             report.peaks.source);
     }
@@ -193,6 +231,8 @@ void bench(const BenchOptions& options, std::ostream& out) {
     check_plot(options.plot);
     const std::vector<AttentionProblem> problems = problems_of(options);
     std::vector<NamedConfig> configs = configs_of(options);
+    std::vector<std::string> left_out;
+    const std::optional<device::Target> emulated = emulated_target(options, configs, left_out);
 
     RuntimeOptions runtime_options;
     runtime_options.device = options.device;
@@ -202,19 +242,27 @@ void bench(const BenchOptions& options, std::ostream& out) {
         profile(gpu, support, problems.front(), profiled_config(options, configs), options, out);
         return;
     }
-    const std::vector<std::string> left_out =
-        leave_out_presets(options, problems, gpu.device().properties().target, configs);
+    const device::Target& target = gpu.device().properties().target;
+    std::ranges::copy(leave_out_presets(options, problems, target, configs),
+                      std::back_inserter(left_out));
+    std::optional<EmulatedTensorRate> slowed_to;
+    if (emulated) {
+        slowed_to = emulated_tensor_rate(target, *emulated);
+    }
     // A long sweep must not end at its last problem because of an argument.
     for (const AttentionProblem& problem : problems) {
         for (const NamedConfig& named : configs) {
-            attention::backward_chain(problem, named.config, gpu.device().properties().target);
+            attention::backward_chain(problem, named.config, target);
         }
     }
 
     const Nvml nvml(gpu.cuda_device());
     BenchReport report{.environment = environment_of(gpu, nvml),
                        .regime = options.cool ? "cool" : "hot",
-                       .peaks = datasheet_peaks(gpu.runtime().device_name()),
+                       .peaks = slowed_to ? Peaks{.tflops = std::nullopt,
+                                                  .gigabytes_per_second = std::nullopt,
+                                                  .source = "none: the tensor rate is emulated"}
+                                          : datasheet_peaks(gpu.runtime().device_name()),
                        .nvml_note = nvml.note()};
     report.timing.repeats = options.repeats;
     report.timing.pause_milliseconds = options.cool ? report.timing.pause_milliseconds : 0;
@@ -238,27 +286,37 @@ void bench(const BenchOptions& options, std::ostream& out) {
         }
     } else {
         std::unique_ptr<MatmulPeak> matmul;
-        try {
-            if (options.matmul) {
+        std::optional<SlowedBench> slowed;
+        if (slowed_to) {
+            slowed.emplace(gpu, support, nvml, *slowed_to, options.dtype);
+            report.slowed_rate = slowed->calibrate();
+            report.matmul_note = "left out: a library's product cannot be slowed";
+        } else if (options.matmul) {
+            try {
                 matmul = std::make_unique<MatmulPeak>(gpu, support, options.dtype);
-            } else {
-                report.matmul_note = "left out by --no-matmul";
+            } catch (const Error& error) {
+                report.matmul_note = error.what();
             }
-        } catch (const Error& error) {
-            report.matmul_note = error.what();
+        } else {
+            report.matmul_note = "left out by --no-matmul";
         }
         if (tables) {
             out << heading(report);
             if (!left_out.empty()) {
-                out << fmt::format("Not timed, as not every shape may be had on this card: {}\n",
+                out << fmt::format("Not timed, as they cannot be had here with every shape: {}\n",
                                    fmt::join(left_out, ", "));
             }
         }
         for (const AttentionProblem& problem : problems) {
-            report.problems.push_back(measure(gpu, support, nvml, matmul.get(), problem, configs,
-                                              options, report.timing));
+            report.problems.push_back(
+                slowed ? slowed->measure(problem, configs, options.layout, report.timing)
+                       : measure(gpu, support, nvml, matmul.get(), problem, configs, options,
+                                 report.timing));
             if (tables) {
-                out << '\n' << format_problem(report.problems.back(), report.peaks) << std::flush;
+                out << '\n'
+                    << (slowed ? format_slowed_problem(report.problems.back())
+                               : format_problem(report.problems.back(), report.peaks))
+                    << std::flush;
             }
         }
     }

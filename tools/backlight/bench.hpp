@@ -33,6 +33,8 @@ struct BenchOptions {
     /// In place of the datasheet's.
     std::optional<double> peak_tflops;
     std::optional<double> peak_bandwidth;
+    /// A target, such as "sm_120", to whose rate the tensor cores are slowed; empty: they are not.
+    std::string emulate_tensor_rate;
     /// Measure what a call costs the host instead.
     bool host_time = false;
     /// A preset, or a name that one of `tiles` has: run it once between cuProfilerStart and

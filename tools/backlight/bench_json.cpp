@@ -34,6 +34,28 @@ void add_samples(Json& object, double flops, const std::vector<Sample>& samples,
     object["power_watts"] = readings(samples, &Sample::power_watts);
 }
 
+Json main_kernel_json(const MainKernelResult& main, const TensorRateResult& tensor_rate) {
+    Json object = {{"executed_flops", main.executed_flops},
+                   {"tensor_busy_percent", 100 * tensor_busy(main, tensor_rate)}};
+    // Of the device's peak it says nothing: its products are repeated.
+    add_samples(object, main.executed_flops, main.samples, {});
+    object.erase("percent_of_peak");
+    return object;
+}
+
+Json slowed_rate_json(const SlowedRate& slowed) {
+    const auto rate = [](const MmaRate& mma) -> Json {
+        return {{"target", mma.target}, {"clocks_per_product", mma.clocks}, {"source", mma.source}};
+    };
+    return {{"product", "mma.sync m16n8k16 of 16-bit elements, by one scheduler"},
+            {"emulated", rate(slowed.rate.emulated)},
+            {"device", rate(slowed.rate.device)},
+            {"mma_repeats", slowed.rate.mma_repeats},
+            {"slowed_clocks_per_product", slowed.rate.slowed_clocks()},
+            {"measured_slowed_clocks_per_product", slowed.measured_slowed_clocks},
+            {"measured_device_clocks_per_product", slowed.measured_device_clocks}};
+}
+
 Json problem_result_json(const ProblemResult& result, const Peaks& peaks) {
     const LowerBounds bounds = lower_bounds(result.problem, peaks);
     Json object = {{"problem", to_json(result.problem)},
@@ -54,12 +76,22 @@ Json problem_result_json(const ProblemResult& result, const Peaks& peaks) {
         add_samples(matmul, result.matmul->flops, result.matmul->samples, peaks);
         object["matmul"] = std::move(matmul);
     }
+    if (result.tensor_rate) {
+        Json loop = {{"flops", result.tensor_rate->flops}};
+        add_samples(loop, result.tensor_rate->flops, result.tensor_rate->samples, peaks);
+        object["tensor_rate_loop"] = std::move(loop);
+    }
     Json variants = Json::array();
     for (const VariantResult& variant : result.variants) {
         Json entry = {{"kernel", variant.name}, {"config", to_json(variant.config)}};
         add_samples(entry, backward_flops(result.problem), variant.samples, peaks);
         entry["percent_of_matmul"] =
             matmul_rate ? Json(100 * entry["tflops"].get<double>() / *matmul_rate) : Json(nullptr);
+        if (variant.main_kernel && result.tensor_rate) {
+            entry["percent_of_slowed_peak"] =
+                100 * entry["tflops"].get<double>() / slowed_peak_tflops(*result.tensor_rate);
+            entry["main_kernel"] = main_kernel_json(*variant.main_kernel, *result.tensor_rate);
+        }
         entry["workspace_bytes"] = variant.workspace_bytes;
         Json resources = Json::array();
         for (const KernelResources& kernel : variant.resources) {
@@ -144,6 +176,9 @@ Json to_json(const BenchReport& report) {
     }
     if (!report.nvml_note.empty()) {
         document["nvml_note"] = report.nvml_note;
+    }
+    if (report.slowed_rate) {
+        document["emulated_tensor_rate"] = slowed_rate_json(*report.slowed_rate);
     }
     document["measurements"] = Json::array();
     for (const ProblemResult& problem : report.problems) {

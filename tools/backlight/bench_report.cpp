@@ -97,6 +97,15 @@ double tflops(double flops, double milliseconds) noexcept {
     return flops / milliseconds / 1e9;
 }
 
+double slowed_peak_tflops(const TensorRateResult& result) {
+    return tflops(result.flops, median_milliseconds(result.samples));
+}
+
+double tensor_busy(const MainKernelResult& main, const TensorRateResult& tensor_rate) {
+    return tflops(main.executed_flops, median_milliseconds(main.samples)) /
+           slowed_peak_tflops(tensor_rate);
+}
+
 LowerBounds lower_bounds(const AttentionProblem& problem, const Peaks& peaks) noexcept {
     LowerBounds bounds;
     if (peaks.tflops) {
@@ -141,6 +150,41 @@ std::string format_problem(const ProblemResult& result, const Peaks& peaks) {
     }
     return problem_title(result) + "\n\n" + table.text() + "\n" +
            bounds_table(result.problem, peaks);
+}
+
+std::string format_slowed_rate(const SlowedRate& slowed) {
+    const EmulatedTensorRate& rate = slowed.rate;
+    return fmt::format(
+        "Tensor rate of {}, {:g} clocks a product and scheduler: each mma.sync m16n8k16 {} times, "
+        "{} x {:g} = {:.1f} on {}; a loop of them took {:.2f}, and {:.2f} where once each.\n"
+        "Figures of a slowed card: docs/emulated_tensor_rate.md says what they are good for.\n",
+        rate.emulated.target, rate.emulated.clocks, rate.mma_repeats, rate.mma_repeats,
+        rate.device.clocks, rate.slowed_clocks(), rate.device.target, slowed.measured_slowed_clocks,
+        slowed.measured_device_clocks);
+}
+
+std::string format_slowed_problem(const ProblemResult& result) {
+    const TensorRateResult& loop = result.tensor_rate.value();
+    const double peak = slowed_peak_tflops(loop);
+    TextTable table({"kernel", "whole", "TFLOP/s", "% of slowed peak", "main", "tensor busy",
+                     "SM MHz", "registers", "spilled"});
+    for (const VariantResult& variant : result.variants) {
+        const MainKernelResult& main = variant.main_kernel.value();
+        const double latency = median_milliseconds(variant.samples);
+        const double rate = tflops(backward_flops(result.problem), latency);
+        const KernelResources* const resources = main_resources(variant);
+        table.add(
+            {variant.name, fmt::format("{:.4f} ms", latency), fmt::format("{:.2f}", rate),
+             percent(rate, peak), fmt::format("{:.4f} ms", median_milliseconds(main.samples)),
+             percent(tensor_busy(main, loop), 1),
+             whole(median_reading(main.samples, &Sample::sm_clock_mhz)),
+             resources != nullptr ? fmt::format("{}", resources->registers) : unknown,
+             resources != nullptr ? fmt::format("{} B", resources->spill_store_bytes) : unknown});
+    }
+    table.add({"loop of mma.sync", fmt::format("{:.4f} ms", median_milliseconds(loop.samples)),
+               fmt::format("{:.2f}", peak), unknown, unknown, unknown,
+               whole(median_reading(loop.samples, &Sample::sm_clock_mhz)), unknown, unknown});
+    return problem_title(result) + "\n\n" + table.text();
 }
 
 std::string format_host_times(const std::vector<HostTime>& host_times) {

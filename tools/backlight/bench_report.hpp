@@ -9,6 +9,7 @@
 #include "backlight/runtime.hpp"
 #include "backlight/tile_config.hpp"
 #include "datasheet.hpp"
+#include "emulated_tensor_rate.hpp"
 #include "environment.hpp"
 #include "host_time.hpp"
 #include "timing.hpp"
@@ -17,12 +18,21 @@ namespace backlight::tool {
 
 // What was measured, and what follows from it: pure functions, no GPU.
 
+/// A main kernel timed apart from the chain that it is in, with its products repeated.
+struct MainKernelResult {
+    /// Of the products that count.
+    double executed_flops = 0;
+    std::vector<Sample> samples = {};
+};
+
 struct VariantResult {
     std::string name;
     TileConfig config;
     std::vector<KernelResources> resources;
     std::size_t workspace_bytes = 0;
-    std::vector<Sample> samples;
+    std::vector<Sample> samples = {};
+    /// Where the tensor rate is emulated.
+    std::optional<MainKernelResult> main_kernel = std::nullopt;
 };
 
 /// The matrix product of the same run.
@@ -34,12 +44,28 @@ struct MatmulResult {
     std::vector<Sample> samples;
 };
 
+/// The loop of products of the same run, repeated as those of the kernels: the peak at that rate.
+struct TensorRateResult {
+    double flops = 0;
+    std::vector<Sample> samples;
+};
+
+/// A tensor rate that was emulated, and the clocks that the loop of products took for each one that
+/// counts, without repeats and with them.
+struct SlowedRate {
+    EmulatedTensorRate rate;
+    double measured_device_clocks = 0;
+    double measured_slowed_clocks = 0;
+};
+
 /// One problem: everything in it was interleaved.
 struct ProblemResult {
     AttentionProblem problem;
     std::string layout;
     std::vector<VariantResult> variants;
     std::optional<MatmulResult> matmul;
+    /// Where the tensor rate is emulated.
+    std::optional<TensorRateResult> tensor_rate = std::nullopt;
 };
 
 struct BenchReport {
@@ -52,6 +78,8 @@ struct BenchReport {
     std::string nvml_note;
     std::vector<ProblemResult> problems;
     std::vector<HostTime> host_times;
+    /// Where the tensor rate is emulated.
+    std::optional<SlowedRate> slowed_rate = std::nullopt;
 };
 
 /// Of at least one value; the mean of the middle two where their number is even.
@@ -61,6 +89,10 @@ double least_milliseconds(const std::vector<Sample>& samples);
 
 /// 10¹² operations a second.
 double tflops(double flops, double milliseconds) noexcept;
+
+/// The rate of the problem's loop of products, and the share of it that a main kernel keeps busy.
+double slowed_peak_tflops(const TensorRateResult& result);
+double tensor_busy(const MainKernelResult& main, const TensorRateResult& tensor_rate);
 
 /// The least time that a problem takes on a card of these peaks (the roofline model): that of its
 /// products at the peak rate, and that of its tensors, each moved once, at the peak bandwidth.
@@ -75,6 +107,10 @@ std::string problem_title(const ProblemResult& result);
 
 /// The tables of one problem: kernels, then lower bounds.
 std::string format_problem(const ProblemResult& result, const Peaks& peaks);
+/// The table of one problem at an emulated tensor rate: the peak is that of its loop of products.
+std::string format_slowed_problem(const ProblemResult& result);
+/// One line: what is emulated, by what, and what was measured of it.
+std::string format_slowed_rate(const SlowedRate& slowed);
 std::string format_host_times(const std::vector<HostTime>& host_times);
 
 nlohmann::ordered_json to_json(const KernelResources& resources);

@@ -135,6 +135,9 @@ void add_bench(const Setup& setup) {
                         "JSON of an earlier bench to draw, may be repeated; measures nothing");
     command->add_option("--profile", options.profile,
                         "Run this kernel once between cuProfilerStart and cuProfilerStop");
+    command->add_option("--emulate-tensor-rate", options.emulate_tensor_rate,
+                        "Slow the tensor cores to the rate of a target, for example sm_120, and "
+                        "tell how busy kernels keep them (docs/emulated_tensor_rate.md)");
     command->add_flag("--host-time", options.host_time,
                       "Measure what a call costs the host, and the cold compile");
     command->add_flag("--no-matmul", arguments->no_matmul, "Leave the matrix product out");

@@ -1,12 +1,12 @@
 #include "host_time.hpp"
 
-#include <array>
 #include <chrono>
 #include <numeric>
 
 #include "attention/kernels.hpp"
 #include "compiler/kernel_store.hpp"
 #include "problem_data.hpp"
+#include "ready_chain.hpp"
 #include "runtime_implementation.hpp"
 
 namespace backlight::tool {
@@ -36,50 +36,6 @@ std::vector<double> time_calls(const Gpu& gpu, int calls, const Call& call) {
     gpu.synchronise();
     return microseconds;
 }
-
-/// The chain, loaded and with everything a launch takes.
-class ReadyChain {
-  public:
-    ReadyChain(Gpu& gpu, ProblemData& data, const TileConfig& config, std::size_t workspace_bytes)
-        : stream_(gpu.stream()) {
-        const AttentionProblem& problem = data.problem();
-        const auto chain =
-            attention::backward_chain(problem, config, gpu.device().properties().target);
-        for (std::size_t i = 0; i < chain.size(); ++i) {
-            kernels_.push_back(gpu.kernel(chain[i].request.source, chain[i].request.entry,
-                                          chain[i].request.specialisation,
-                                          chain[i].shape.dynamic_shared_bytes));
-            shapes_.push_back(chain[i].shape);
-        }
-        const attention::WorkspaceLayout layout(problem, config);
-        void* const workspace = data.workspace(workspace_bytes);
-        const BackwardTensors tensors = data.tensors();
-        delta_ = attention::delta_arguments(problem, tensors, layout, workspace);
-        convert_ = attention::convert_arguments(problem, tensors, layout, workspace);
-
-        main_ = attention::main_arguments(
-            problem, config, tensors, layout, workspace,
-            [&](const char* /*operand*/, const ConstTensorView& view, std::int64_t seqlen, int rows,
-                kernel::TensorMap& map) {
-                gpu.device().encode(attention::tile_map_request(problem, view, seqlen, rows), map);
-            });
-    }
-
-    void launch() const {
-        const std::array<const void*, 3> arguments = {&delta_, main_.data(), &convert_};
-        for (std::size_t i = 0; i < kernels_.size(); ++i) {
-            kernels_[i]->launch(shapes_[i], arguments[i], stream_);
-        }
-    }
-
-  private:
-    Stream stream_;
-    std::vector<std::shared_ptr<const device::Kernel>> kernels_;
-    std::vector<device::LaunchShape> shapes_;
-    kernel::DeltaArguments delta_{};
-    attention::MainArguments main_;
-    kernel::ConvertArguments convert_{};
-};
 
 double cold_compile_milliseconds(const Gpu& gpu, const AttentionProblem& problem,
                                  const TileConfig& config) {
@@ -111,7 +67,7 @@ HostTime measure_host_time(Gpu& gpu, SupportKernels& support, const NamedConfig&
     const BackwardTensors tensors = data.tensors();
     const std::size_t bytes = plan->workspace_bytes();
     void* const workspace = data.workspace(bytes);
-    const ReadyChain chain(gpu, data, kernel.config, bytes);
+    const ReadyChain chain(gpu, data, kernel.config, workspace);
 
     HostTime result{.kernel = kernel.name, .problem = problem};
     result.run_microseconds =

@@ -8,6 +8,16 @@
 
 namespace backlight::tool {
 
+namespace {
+
+void call(const std::function<void()>& enqueue) {
+    if (enqueue) {
+        enqueue();
+    }
+}
+
+}  // namespace
+
 std::size_t flush_bytes(std::size_t l2_bytes) noexcept {
     constexpr std::size_t least = std::size_t{256} << 20U;
     return std::max(2 * l2_bytes, least);
@@ -23,7 +33,9 @@ std::vector<std::vector<Sample>> time_interleaved(const Gpu& gpu, SupportKernels
 
     for (const TimedWork& work : works) {
         for (int i = 0; i < options.warm_up; ++i) {
+            call(work.enqueue_before);
             work.enqueue();
+            call(work.enqueue_after);
         }
     }
     support.spin(options.spin_milliseconds);
@@ -40,9 +52,11 @@ std::vector<std::vector<Sample>> time_interleaved(const Gpu& gpu, SupportKernels
             }
             flush.fill(static_cast<std::uint8_t>(repeat), gpu.stream());
             support.spin(options.spin_milliseconds);
+            call(works[index].enqueue_before);
             start.record(gpu.stream());
             works[index].enqueue();
             stop.record(gpu.stream());
+            call(works[index].enqueue_after);
 
             Sample sample;
             // All is enqueued: reading clocks delays nothing that is timed.

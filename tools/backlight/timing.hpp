@@ -24,6 +24,9 @@ struct TimedWork {
     std::string name;
     /// Enqueues the work once on the GPU's stream, waiting for nothing.
     std::function<void()> enqueue;
+    /// The same for what comes ahead of it and behind it and is not timed; may be empty.
+    std::function<void()> enqueue_before = {};
+    std::function<void()> enqueue_after = {};
 };
 
 struct TimingOptions {

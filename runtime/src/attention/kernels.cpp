@@ -1,29 +1,57 @@
 #include "attention/kernels.hpp"
 
+#include <fmt/format.h>
+
 #include "attention/rounds.hpp"
 #include "attention/validation.hpp"
+#include "backlight/error.hpp"
 
 namespace backlight::attention {
 
+namespace {
+
+void validate_mma_repeats(int mma_repeats, KernelFamily family) {
+    if (mma_repeats < 1 || mma_repeats > most_mma_repeats) {
+        throw Error(
+            ErrorCode::invalid_argument,
+            fmt::format("mma_repeats is {}: it must be 1 ... {}", mma_repeats, most_mma_repeats));
+    }
+    if (mma_repeats > 1 && family == KernelFamily::wgmma) {
+        throw Error(ErrorCode::unsupported,
+                    fmt::format("mma_repeats is {} and family is {}: only the products of mma and "
+                                "mma_resident, by mma.sync, can be repeated",
+                                mma_repeats, to_string(family)));
+    }
+}
+
+}  // namespace
+
 std::vector<KernelPlan> backward_chain(const AttentionProblem& problem, const TileConfig& config,
-                                       const device::Target& target) {
+                                       const device::Target& target, int mma_repeats) {
     validate(problem);
     validate(config, problem, target);
+    validate_mma_repeats(mma_repeats, config.family);
     std::vector<KernelPlan> chain = {delta_kernel(problem, config, target)};
     switch (config.family) {
         case KernelFamily::wgmma:
             chain.push_back(wgmma_kernel(problem, config, target));
             break;
         case KernelFamily::mma_resident:
-            chain.push_back(mma_resident_kernel(problem, config, target));
+            chain.push_back(mma_resident_kernel(problem, config, target, mma_repeats));
             break;
         default:
-            chain.push_back(mma_kernel(problem, config, target));
+            chain.push_back(mma_kernel(problem, config, target, mma_repeats));
     }
     if (!converts_d_q(config)) {
         chain.push_back(convert_kernel(problem, config, target));
     }
     return chain;
+}
+
+void write_mma_repeats(compiler::SpecialisationWriter& specialisation, int mma_repeats) {
+    if (mma_repeats != 1) {
+        specialisation.integer("mma_repeats", mma_repeats, "for measuring: all but one with zeros");
+    }
 }
 
 MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& config,

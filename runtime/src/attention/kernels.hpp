@@ -13,6 +13,7 @@
 #include "backlight/tensors.hpp"
 #include "backlight/tile_config.hpp"
 #include "compiler/kernel_store.hpp"
+#include "compiler/specialisation.hpp"
 #include "device/device.hpp"
 
 namespace backlight::attention {
@@ -41,13 +42,13 @@ kernel::DeltaArguments delta_arguments(const AttentionProblem& problem,
 
 /// attention_backward_mma.cu. The tensor maps are left for the caller to fill.
 KernelPlan mma_kernel(const AttentionProblem& problem, const TileConfig& config,
-                      const device::Target& target);
+                      const device::Target& target, int mma_repeats = 1);
 kernel::MmaArguments mma_arguments(const AttentionProblem& problem, const BackwardTensors& tensors,
                                    const WorkspaceLayout& layout, void* workspace) noexcept;
 
 /// attention_backward_mma_resident.cu. The tensor maps are left for the caller to fill.
 KernelPlan mma_resident_kernel(const AttentionProblem& problem, const TileConfig& config,
-                               const device::Target& target);
+                               const device::Target& target, int mma_repeats = 1);
 kernel::MmaResidentArguments mma_resident_arguments(const AttentionProblem& problem,
                                                     const TileConfig& config,
                                                     const BackwardTensors& tensors,
@@ -91,10 +92,21 @@ kernel::ConvertArguments convert_arguments(const AttentionProblem& problem,
                                            const BackwardTensors& tensors,
                                            const WorkspaceLayout& layout, void* workspace) noexcept;
 
+/// Most times that a product may be made for `backward_chain`'s measurement.
+inline constexpr int most_mma_repeats = 64;
+
 /// The whole chain in launch order, after validation: delta, main and, where that does not convert
 /// dQ itself, convert.
+/// `mma_repeats` is for measuring alone and no part of a configuration: the main kernel makes every
+/// product so many times, all but the first with zeros (docs/emulated_tensor_rate.md). Throws
+/// `unsupported` for a kernel whose products are not mma.sync's, and `invalid_argument` for a
+/// number that is not 1 … `most_mma_repeats`.
 std::vector<KernelPlan> backward_chain(const AttentionProblem& problem, const TileConfig& config,
-                                       const device::Target& target);
+                                       const device::Target& target, int mma_repeats = 1);
+
+/// The constant that repeats products, where they are repeated: a kernel's text, by which the cache
+/// finds it, says nothing of it otherwise.
+void write_mma_repeats(compiler::SpecialisationWriter& specialisation, int mma_repeats);
 
 /// What `inspect` and a plan tell of a compiled kernel.
 KernelResources kernel_resources(const KernelPlan& plan, const compiler::KernelLookup& compiled);

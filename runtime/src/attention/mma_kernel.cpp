@@ -6,7 +6,7 @@
 namespace backlight::attention {
 
 KernelPlan mma_kernel(const AttentionProblem& problem, const TileConfig& config,
-                      const device::Target& target) {
+                      const device::Target& target, int mma_repeats) {
     const bool constant = config.sequence_lengths == SequenceLengths::compile_time;
     const std::size_t shared_bytes = shared_memory_bytes(config, problem.head_dim);
 
@@ -23,6 +23,7 @@ KernelPlan mma_kernel(const AttentionProblem& problem, const TileConfig& config,
         .integer("shared_bytes", static_cast<std::int64_t>(shared_bytes), "as the host counts")
         .integer("shared_bytes_per_multiprocessor",
                  static_cast<std::int64_t>(target.shared_bytes_per_multiprocessor));
+    write_mma_repeats(specialisation, mma_repeats);
 
     const std::int64_t kv_tiles = problem.seqlen_kv / config.block_kv;
     return {
