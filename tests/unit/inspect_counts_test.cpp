@@ -141,8 +141,9 @@ TEST_CASE("inspect tells counts and bounds in text and in JSON and keeps its own
     for (const char* part :
          {"registers", "sm_120a v4 attention_backward_delta: no loop with tensor instructions\n",
           "sm_120a v4 attention_backward_mma_resident: innermost loops with tensor instructions\n",
-          "from, to address  0x0010, 0x0070  0x0080, 0x00b0\n", "LDSM              ",
-          "tensor cores                32 (100 %)   32 (100 %)\n", "bound, 2 resident blocks",
+          "from, to address  0x0010, 0x0070  0x0080, 0x00b0\n",
+          "\nLDSM                           1               0\n",
+          "\ntensor cores                  32 (100 %)    32 (100 %)\n", "bound, 2 resident blocks",
           "512 FLOP a clock"}) {
         CAPTURE(std::string(part));
         CHECK(contains(text.out, part));

@@ -6,6 +6,8 @@
 
 #include "attention/kernels.hpp"
 #include "backlight/error.hpp"
+#include "sass_listing.hpp"
+#include "sass_loops.hpp"
 
 namespace backlight::tool {
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -9,7 +10,6 @@
 #include "device/target.hpp"
 #include "loop_bound.hpp"
 #include "sass_counts.hpp"
-#include "sass_loops.hpp"
 
 namespace backlight::tool {
 

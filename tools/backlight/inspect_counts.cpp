@@ -2,6 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/target.hpp"
 #include "environment.hpp"
 #include "inspect.hpp"
 #include "text_table.hpp"
