@@ -266,6 +266,10 @@ void add_inspect(const Setup& setup) {
     command->add_flag("--cache", options.use_cache, "Use the cubin cache; compile afresh without");
     command->add_option("--json", options.json, "File; - for standard output");
     command->add_option("--show", arguments->show, "specialisation: the rendered text and options");
+    command->add_flag("--counts", options.counts,
+                      "Count the machine instructions of main loops, and tell what bounds them");
+    command->add_option("--disassembler", options.disassembler,
+                        "nvdisasm or cuobjdump, for --counts [BACKLIGHT_DISASSEMBLER_PATH, PATH]");
     command->add_option("--dump-cubin", options.dump_cubin, "Directory for the cubins");
     command->add_option("--dump-source", options.dump_source,
                         "Directory for all that NVRTC is given");
@@ -274,6 +278,10 @@ void add_inspect(const Setup& setup) {
             InspectOptions& chosen = arguments->options;
             if (!arguments->show.empty() && arguments->show != "specialisation") {
                 throw refused("show", arguments->show, "specialisation");
+            }
+            if (!chosen.disassembler.empty() && !chosen.counts) {
+                throw refused("disassembler", chosen.disassembler,
+                              "left out without --counts, which alone needs it");
             }
             chosen.device = cuda_ordinal(
                 setup.device,

@@ -8,6 +8,7 @@
 #include "backlight/error.hpp"
 #include "compiler/kernel_store.hpp"
 #include "device/cuda_device.hpp"
+#include "disassembler.hpp"
 #include "json_file.hpp"
 #include "runtime_implementation.hpp"
 
@@ -73,6 +74,14 @@ Inspection inspect_one(const InspectOptions& options, const RuntimeOptions& envi
     return inspection;
 }
 
+void count_kernels(Inspection& inspection, const Disassembler& disassembler,
+                   const device::Target& target) {
+    for (InspectedKernel& kernel : inspection.kernels) {
+        kernel.counted = count_kernel(disassembler.listing(kernel.cubin), kernel.resources.kernel,
+                                      inspection.problem, inspection.config, target);
+    }
+}
+
 void show_specialisations(const Inspection& inspection, std::ostream& out) {
     for (const InspectedKernel& kernel : inspection.kernels) {
         out << fmt::format("\n// {} {} {}: specialisation.cuh of {}\n", inspection.name,
@@ -91,6 +100,9 @@ std::vector<Inspection> inspect_kernels(const InspectOptions& options) {
     runtime_options.disable_disk_cache = !options.use_cache;
     const RuntimeOptions environment = with_environment(runtime_options);
     const std::vector<NamedConfig> configs = named_configs(options.kernels, options.tiles);
+    // Before anything is compiled: it may not be there.
+    const auto disassembler =
+        options.counts ? std::optional<Disassembler>(options.disassembler) : std::nullopt;
     std::vector<Inspection> inspections;
     for (const device::Target& target : targets_of(options, environment)) {
         for (const NamedConfig& named : configs) {
@@ -100,6 +112,9 @@ std::vector<Inspection> inspect_kernels(const InspectOptions& options) {
                 continue;
             }
             inspections.push_back(inspect_one(options, environment, named, target));
+            if (disassembler) {
+                count_kernels(inspections.back(), *disassembler, target);
+            }
         }
     }
     return inspections;
@@ -115,7 +130,7 @@ void inspect(const InspectOptions& options, std::ostream& out) {
         dump_sources(inspections, options.dump_source);
     }
     if (options.json != "-") {
-        out << format_inspections(inspections);
+        out << format_inspections(inspections) << format_counts(inspections);
         if (options.show_specialisation) {
             for (const Inspection& inspection : inspections) {
                 show_specialisations(inspection, out);

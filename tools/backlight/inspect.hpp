@@ -10,6 +10,7 @@
 #include "arguments.hpp"
 #include "backlight/problem.hpp"
 #include "backlight/runtime.hpp"
+#include "counted_loops.hpp"
 
 namespace backlight::tool {
 
@@ -32,6 +33,10 @@ struct InspectOptions {
     bool use_cache = false;
     /// Write the text of each specialisation and NVRTC's options.
     bool show_specialisation = false;
+    /// Count the instructions of each kernel's main loops, in what a disassembler prints.
+    bool counts = false;
+    /// Its file; empty: see Disassembler.
+    std::string disassembler;
     /// File, "-" for `out` (and no tables then), or empty.
     std::string json;
     /// Directories to write to; empty: nothing is written.
@@ -46,6 +51,8 @@ struct InspectedKernel {
     std::string specialisation;
     std::vector<std::string> options;
     std::vector<std::byte> cubin;
+    /// With InspectOptions::counts.
+    std::optional<CountedKernel> counted = std::nullopt;
 };
 
 /// The chain of one configuration for one target.
@@ -63,10 +70,14 @@ struct Inspection {
     const InspectedKernel& main() const { return kernels.at(1); }
 };
 
-/// Compiles every combination. Needs NVRTC; no GPU and no driver.
+/// Compiles every combination. Needs NVRTC, and with `counts` a disassembler; no GPU and no driver.
 std::vector<Inspection> inspect_kernels(const InspectOptions& options);
 
 std::string format_inspections(const std::vector<Inspection>& inspections);
+
+/// The instructions of main loops and the bounds that follow, of kernels that have been counted.
+std::string format_counts(const std::vector<Inspection>& inspections);
+nlohmann::ordered_json to_json(const CountedKernel& kernel);
 
 /// The main kernel's figures, and those of the whole chain in `kernels`; an array of such objects
 /// where there are several. With `texts`, the specialisations and options as well.

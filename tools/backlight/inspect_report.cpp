@@ -59,6 +59,9 @@ nlohmann::ordered_json inspection_json(const Inspection& inspection, bool texts)
     for (const InspectedKernel& kernel : inspection.kernels) {
         nlohmann::ordered_json entry = to_json(kernel.resources);
         entry["cubin_bytes"] = kernel.cubin.size();
+        if (kernel.counted) {
+            entry["counts"] = to_json(*kernel.counted);
+        }
         if (texts) {
             entry["options"] = kernel.options;
             entry["specialisation"] = kernel.specialisation;
