@@ -1,19 +1,13 @@
 #include "plot.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string_view>
 
 #include "backlight/error.hpp"
+#include "external_program.hpp"
 
 namespace backlight::tool {
 
@@ -72,68 +66,6 @@ std::string plot_command(const Chart& chart, std::size_t number) {
     return text + '\n';
 }
 
-/// The file of the program on the PATH, or nothing.
-std::string found_program() {
-    const char* path = std::getenv("PATH");
-    std::istringstream folders(path != nullptr ? path : "");
-    for (std::string folder; std::getline(folders, folder, ':');) {
-        std::string file = (folder.empty() ? "." : folder) + "/" + program;
-        if (::access(file.c_str(), X_OK) == 0) {
-            return file;
-        }
-    }
-    return {};
-}
-
-/// A file in the system's folder for such, removed with the object.
-class TemporaryFile {
-  public:
-    explicit TemporaryFile(const char* name)
-        : path_((std::filesystem::temp_directory_path() / fmt::format("backlight-{}-XXXXXX", name))
-                    .string()) {
-        const int descriptor = ::mkostemp(path_.data(), O_CLOEXEC);
-        if (descriptor < 0) {
-            throw Error(ErrorCode::file_error,
-                        fmt::format("no temporary file could be made as {}", path_));
-        }
-        ::close(descriptor);
-    }
-    ~TemporaryFile() { ::unlink(path_.c_str()); }
-    TemporaryFile(const TemporaryFile&) = delete;
-    TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-    const std::string& path() const noexcept { return path_; }
-
-  private:
-    std::string path_;
-};
-
-std::string content_of(const std::string& path) {
-    std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
-/// Runs the program on the script; false unless it ends well, and then `said` holds what it wrote.
-bool run_gnuplot(const std::string& executable, const std::string& script, std::string& said) {
-    const TemporaryFile log("gnuplot-log");
-    posix_spawn_file_actions_t actions;
-    ::posix_spawn_file_actions_init(&actions);
-    ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.path().c_str(),
-                                       O_WRONLY | O_TRUNC, 0);
-    ::posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-    std::string name = executable;
-    std::string argument = script;
-    char* arguments[] = {name.data(), argument.data(), nullptr};
-    pid_t process = 0;
-    const int failure =
-        ::posix_spawn(&process, executable.c_str(), &actions, nullptr, arguments, environ);
-    ::posix_spawn_file_actions_destroy(&actions);
-    int status = 0;
-    const bool ended = failure == 0 && ::waitpid(process, &status, 0) == process;
-    said = content_of(log.path());
-    return ended && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
 }  // namespace
 
 std::string gnuplot_script(const std::vector<Chart>& charts, const std::string& file) {
@@ -166,7 +98,7 @@ void check_plot(const std::string& file) {
         throw Error(ErrorCode::invalid_argument,
                     fmt::format("plot is '{}': it must end in .svg or .png", file));
     }
-    if (found_program().empty()) {
+    if (found_on_path(program).empty()) {
         throw Error(ErrorCode::file_error,
                     fmt::format("plot is '{}': it is drawn by gnuplot, which is not on the PATH; "
                                 "install it (Debian package gnuplot-nox)",
@@ -181,10 +113,10 @@ void check_plot(const std::string& file) {
 void draw(const std::vector<Chart>& charts, const std::string& file) {
     const TemporaryFile script("gnuplot");
     std::ofstream(script.path()) << gnuplot_script(charts, file);
-    std::string said;
-    if (!run_gnuplot(found_program(), script.path(), said)) {
+    const ProgramResult result = run_program({found_on_path(program), script.path()});
+    if (!result.succeeded) {
         throw Error(ErrorCode::file_error,
-                    fmt::format("plot is '{}': gnuplot failed: {}", file, said));
+                    fmt::format("plot is '{}': gnuplot failed: {}", file, result.output));
     }
 }
 
