@@ -96,7 +96,7 @@ std::string places(const fs::path& program_folder, const std::array<const char*,
     for (const char* folder : folders) {
         all.push_back((program_folder / folder).lexically_normal().string());
     }
-    return fmt::format("{}", fmt::join(all, " and "));
+    return fmt::format("{}", fmt::join(all, ", "));
 }
 
 /// Empty where none is named and none is on the PATH.
@@ -179,11 +179,11 @@ PeersTools find_peers(const PeersOptions& options, const fs::path& program_folde
     if (!options.wanted) {
         tools.problem = "left out by --no-peers";
     } else if (tools.script.empty()) {
-        tools.problem = fmt::format("{} is neither in {}: --peers-script names it", script_name,
+        tools.problem = fmt::format("{} is in none of {}: --peers-script names it", script_name,
                                     places(program_folder, script_folders));
     } else if (tools.bridge.empty()) {
         tools.problem = fmt::format(
-            "{} is neither in {}: the build's target backlight_peers_bridge makes it, and "
+            "{} is in none of {}: the build's target backlight_peers_bridge makes it, and "
             "--peers-bridge names it",
             bridge_name, places(program_folder, bridge_folders));
     } else if (tools.python.empty()) {
