@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 #include <fstream>
+#include <span>
 #include <sstream>
 #include <string_view>
 #include <system_error>
@@ -68,10 +69,11 @@ Json object_in(const std::string& text) {
     return found;
 }
 
+using Folders = std::span<const char* const>;
+
 /// The file that the option names; else the first that is there, or nothing.
-template <std::size_t Size>
 fs::path find_file(const char* option, const std::string& asked, const fs::path& program_folder,
-                   const std::array<const char*, Size>& folders, const char* name) {
+                   Folders folders, const char* name) {
     std::error_code failure;
     if (!asked.empty()) {
         if (!fs::is_regular_file(asked, failure)) {
@@ -81,7 +83,7 @@ fs::path find_file(const char* option, const std::string& asked, const fs::path&
         return asked;
     }
     for (const char* folder : folders) {
-        const fs::path file = (program_folder / folder / name).lexically_normal();
+        fs::path file = (program_folder / folder / name).lexically_normal();
         if (fs::is_regular_file(file, failure)) {
             return file;
         }
@@ -90,9 +92,9 @@ fs::path find_file(const char* option, const std::string& asked, const fs::path&
 }
 
 /// `folders` as places to look in, for a person.
-template <std::size_t Size>
-std::string places(const fs::path& program_folder, const std::array<const char*, Size>& folders) {
+std::string places(const fs::path& program_folder, Folders folders) {
     std::vector<std::string> all;
+    all.reserve(folders.size());
     for (const char* folder : folders) {
         all.push_back((program_folder / folder).lexically_normal().string());
     }
@@ -103,7 +105,7 @@ std::string places(const fs::path& program_folder, const std::array<const char*,
 fs::path find_python(const PeersOptions& options) {
     const auto named = [](const char* option, const std::string& asked) {
         const bool is_path = asked.find('/') != std::string::npos;
-        const std::string file = is_path ? asked : found_on_path(asked);
+        std::string file = is_path ? asked : found_on_path(asked);
         if (!is_executable(file)) {
             throw Error(ErrorCode::invalid_argument,
                         fmt::format("{} is '{}': it must be a Python, by its path or a name on "
