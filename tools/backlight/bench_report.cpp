@@ -71,13 +71,13 @@ std::string bounds_table(const AttentionProblem& problem, const Peaks& peaks) {
     return table.text();
 }
 
+}  // namespace
+
 double percentile(std::vector<double> values, double fraction) {
     std::sort(values.begin(), values.end());
     const auto last = static_cast<double>(values.size() - 1);
     return values[static_cast<std::size_t>(std::lround(fraction * last))];
 }
-
-}  // namespace
 
 double median(std::vector<double> values) {
     const std::size_t middle = values.size() / 2;

@@ -84,6 +84,8 @@ struct BenchReport {
 
 /// Of at least one value; the mean of the middle two where their number is even.
 double median(std::vector<double> values);
+/// Of at least one value: the one that the given fraction of the others is not above.
+double percentile(std::vector<double> values, double fraction);
 double median_milliseconds(const std::vector<Sample>& samples);
 double least_milliseconds(const std::vector<Sample>& samples);
 

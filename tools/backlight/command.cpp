@@ -15,6 +15,7 @@
 #include "doctor.hpp"
 #include "inspect.hpp"
 #include "prebuild.hpp"
+#include "reproduce_command.hpp"
 #include "run.hpp"
 #include "session/device_choice.hpp"
 #include "subcommand.hpp"
@@ -103,6 +104,7 @@ void add_bench(const Setup& setup) {
         std::string regime = "cool";
         bool causal = false, full = false, both = false;
         bool no_pdl = false, no_matmul = false;
+        ReproduceArguments reproduce;
     };
     const auto arguments = std::make_shared<Arguments>();
     BenchOptions& options = arguments->options;
@@ -144,14 +146,21 @@ void add_bench(const Setup& setup) {
     command->add_option("--peak-tflops", options.peak_tflops, "In place of the datasheet's");
     command->add_option("--peak-bandwidth", options.peak_bandwidth,
                         "GB/s, in place of the datasheet's");
-    command->callback([setup, arguments] {
-        setup.action = [setup, arguments] {
+    arguments->reproduce.add_to(*command);
+    command->callback([setup, arguments, command] {
+        setup.action = [setup, arguments, command] {
             BenchOptions& chosen = arguments->options;
             if (arguments->direction != "backward") {
                 throw refused("direction", arguments->direction, "backward");
             }
             if (arguments->regime != "cool" && arguments->regime != "hot") {
                 throw refused("regime", arguments->regime, "cool or hot");
+            }
+            arguments->reproduce.check(*command);
+            if (arguments->reproduce.asked()) {
+                chosen.cool = arguments->regime == "cool";
+                chosen.matmul = !arguments->no_matmul;
+                return arguments->reproduce.run(setup, chosen) ? exit_success : exit_failure;
             }
             chosen.device = cuda_ordinal(
                 setup.device,

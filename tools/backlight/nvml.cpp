@@ -19,7 +19,7 @@ Function find(const device::SharedLibrary& library, const char* name) {
 }
 
 /// The two libraries number devices differently; the bus is what both know.
-std::string bus_id(const device::CudaDevice& device) {
+std::string bus_id_of(const device::CudaDevice& device) {
     const std::vector<std::string> names = {device.driver().path};
     const device::SharedLibrary driver(names);
     const auto get = find<CUresult (*)(char*, int, CUdevice)>(driver, "cuDeviceGetPCIBusId");
@@ -33,7 +33,7 @@ std::string bus_id(const device::CudaDevice& device) {
 
 }  // namespace
 
-Nvml::Nvml(const device::CudaDevice& device) {
+Nvml::Nvml(const device::CudaDevice& device) : bus_id_(bus_id_of(device)) {
     const std::vector<std::string> names = {"libnvidia-ml.so.1"};
     const device::SharedLibrary library(names);
     if (!library.opened()) {
@@ -51,7 +51,7 @@ Nvml::Nvml(const device::CudaDevice& device) {
     highest_clock_ = find<Clock>(library, "nvmlDeviceGetMaxClockInfo");
     power_ = find<Power>(library, "nvmlDeviceGetPowerUsage");
     power_limit_ = find<Power>(library, "nvmlDeviceGetEnforcedPowerLimit");
-    if (handle(bus_id(device).c_str(), &device_) != nvml_success) {
+    if (handle(bus_id_.c_str(), &device_) != nvml_success) {
         device_ = nullptr;
         note_ = "libnvidia-ml.so.1 does not know the device";
     }

@@ -19,6 +19,8 @@ class Nvml {
     /// Why not, where it is not.
     const std::string& note() const noexcept { return note_; }
 
+    /// The device's place on the PCI bus, by which nvidia-smi knows it; empty if unknown.
+    const std::string& bus_id() const noexcept { return bus_id_; }
     /// For example "580.65.06".
     std::string driver_version() const;
     std::optional<double> sm_clock_mhz() const;
@@ -43,6 +45,7 @@ class Nvml {
 
     Device device_ = nullptr;
     std::string note_;
+    std::string bus_id_;
     Version driver_version_ = nullptr;
     Clock clock_ = nullptr;
     Clock highest_clock_ = nullptr;
