@@ -36,16 +36,18 @@
 //     k_empty              key, query → loader               K has been read
 //     v_full               loader → key                      V of the tile
 //     v_empty              key → loader                      dV, stored over V, has left
-//     q_full, d_o_full     loader → key                      a query tile with its LSE, dO with
-//     delta q_empty, d_o_empty   key → loader d_s_full             key → query dSᵀ of both key
-//     warpgroups is stored d_s_empty            query → key conversion_full      bulk copies →
-//     converter           half a part of dQ (see Converter)
+//     q_full               loader → key                      a query tile with its LSE
+//     d_o_full             loader → key                      dO of the tile with delta
+//     q_empty, d_o_empty   key → loader                      they have been read
+//     d_s_full             key → query                       dSᵀ of both key warpgroups is stored
+//     d_s_empty            query → key                       and has been read
+//     conversion_full      bulk copies → converter           half a part of dQ (see Converter)
 //
 // A ticket is a number drawn from a global counter; it stands for a tile of keys, and a share of a
-// head's dQ to be converted (attention_backward_rounds/work.cuh). Blocks wait for each other (see DqSum and Converter), but
-// only for lower tickets, whose blocks are running. They visit queries from the last to the first:
-// the tiles on the diagonal then come last, and the second key warpgroup leaves out the one that
-// sees none of its keys.
+// head's dQ to be converted (attention_backward_rounds/work.cuh). Blocks wait for each other (see
+// DqSum and Converter), but only for lower tickets, whose blocks are running. They visit queries
+// from the last to the first: the tiles on the diagonal then come last, and the second key
+// warpgroup leaves out the one that sees none of its keys.
 //
 // dQ and dK lack the factor softmax_scale until they are stored.
 #include "arguments/attention_backward.h"
