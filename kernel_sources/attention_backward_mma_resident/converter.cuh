@@ -26,8 +26,7 @@ class Converter {
         }
         __syncthreads();
 
-        const bool place_has_next =
-            conversion.batch_head + places_of(arguments_) < arguments_.batch_heads;
+        const bool leaves_zeros = place_has_next(arguments_, conversion);
         float* const accumulator = accumulator_place(arguments_, conversion.batch_head);
         const Strides& strides = arguments_.d_q_strides;
         Element* const d_q = static_cast<Element*>(arguments_.d_q) +
@@ -41,7 +40,7 @@ class Converter {
             each_step(row, end, [&](int step, int64_t at) {
                 pieces[step].load(rows_.source(accumulator, at));
             });
-            if (place_has_next) {
+            if (leaves_zeros) {
                 each_step(row, end,
                           [&](int, int64_t at) { zero_piece(rows_.source(accumulator, at)); });
             }
@@ -49,12 +48,6 @@ class Converter {
                 pieces[step].store(rows_.destination(d_q, at, strides.seqlen), strides.seqlen,
                                    arguments_.softmax_scale);
             });
-        }
-        if (place_has_next) {
-            __syncthreads();
-            if (thread_ == 0) {
-                count_global(arguments_.counters.converted + conversion.batch_head);
-            }
         }
     }
 
