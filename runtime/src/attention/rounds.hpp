@@ -24,9 +24,9 @@ struct Rounds {
     /// begun, as many others are under way as there are blocks: that many tickets later it is done.
     std::int64_t conversion_lag = 0;
     /// Heads whose dQ the accumulator holds at a time. A place is needed from its head's first
-    /// ticket until its conversion is told of: with blocks of one ticket when they end, as many
-    /// tickets later as there are blocks. wgmma's convert beside their next tiles; twice as many
-    /// tickets keep anyone from waiting for that. More than that would only leave the L2 cache.
+    /// ticket to its conversion; twice as many tickets again as there are blocks keep anyone from
+    /// waiting for that (as many again do not: the long tiles of a causal mask take twice as long
+    /// as the mean one), and more than that would only leave the L2 cache.
     std::int64_t accumulator_heads;
 
     Rounds(const AttentionProblem& problem, const TileConfig& config) noexcept
@@ -43,10 +43,8 @@ struct Rounds {
         accumulator_heads = heads;
         if (converts_d_q(config)) {
             conversion_lag = 1 + ceiling(resident_blocks, tickets_a_round);
-            const std::int64_t slack =
-                config.family == KernelFamily::wgmma ? 2 * resident_blocks : resident_blocks;
             const std::int64_t accumulator_groups =
-                conversion_lag + 1 + ceiling(slack, tickets_a_round);
+                conversion_lag + 1 + ceiling(2 * resident_blocks, tickets_a_round);
             accumulator_heads = std::min(accumulator_groups * group_heads, heads);
         }
     }

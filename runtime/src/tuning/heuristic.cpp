@@ -34,7 +34,7 @@ const TileConfig& hopper(std::int64_t head_dim) {
 /// are registers for query tiles of 64, which halve the exchanges. With the causal mask heads are
 /// taken together, so that long tiles run first, as many as fill a third of that card's 96 MB of L2
 /// cache: Q, dO and dQ in fp32 take 8 bytes an element. Without it all tiles are alike, and one
-/// head is enough. More than eight heads only widen the ring of the dQ accumulator.
+/// head is enough.
 TileConfig resident(const AttentionProblem& problem) {
     TileConfig config = kernel_preset("v5");
     if (problem.head_dim == 64 && problem.seqlen_q % 64 == 0) {
@@ -43,7 +43,7 @@ TileConfig resident(const AttentionProblem& problem) {
     config.heads_per_group = 1;
     if (problem.causal) {
         constexpr std::int64_t group_bytes = std::int64_t{32} << 20U;
-        constexpr std::int64_t most_heads = 8;
+        constexpr std::int64_t most_heads = 64;
         const std::int64_t heads = group_bytes / (8 * problem.seqlen_q * problem.head_dim);
         config.heads_per_group = static_cast<int>(std::clamp<std::int64_t>(heads, 1, most_heads));
     }
