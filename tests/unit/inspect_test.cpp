@@ -277,14 +277,21 @@ TEST_CASE("a dump into a place that cannot be written to is refused with the fil
 }
 
 TEST_CASE(
-    "without a name every preset of the target is inspected, and a named one may be refused") {
+    "without a name the target's presets are inspected and what plans choose if it is another") {
     InspectOptions options = options_for("sm_120a", {});
     options.head_dim = 64;
     std::vector<std::string> names;
-    for (const Inspection& inspection : inspect_kernels(options)) {
-        names.push_back(inspection.name);
-    }
-    CHECK(names == std::vector<std::string>{"v1", "v2", "v3", "v4"});
+    const auto inspected_names = [&] {
+        names.clear();
+        for (const Inspection& inspection : inspect_kernels(options)) {
+            names.push_back(inspection.name);
+        }
+        return names;
+    };
+    CHECK(inspected_names() == std::vector<std::string>{"v1", "v2", "v3", "v4", "default"});
+    // On Hopper at head_dim 128 that is the preset itself.
+    options = options_for("sm_90a", {});
+    CHECK(inspected_names() == std::vector<std::string>{"v1", "v2", "v3", "wgmma", "v4"});
     check_refused(ErrorCode::unsupported, {"family is wgmma", "sm_120a"},
                   [] { inspect_kernels(options_for("sm_120a", {"wgmma"})); });
 }
