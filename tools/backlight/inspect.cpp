@@ -87,7 +87,7 @@ void compile(Inspection& inspection, const RuntimeOptions& environment,
 /// plans choose where that is one of the others.
 bool is_needless(const NamedConfig& named, const TileConfig& config, const device::Target& target) {
     if (named.is_default()) {
-        return std::ranges::count(kernel_presets(), config, &KernelPreset::config) > 0;
+        return std::ranges::count(kernel_presets(), config_name(config), &KernelPreset::name) > 0;
     }
     return config.family == KernelFamily::wgmma && target.compute_major != 9;
 }

@@ -85,8 +85,11 @@ std::optional<NamedConfig> kernel_for(const Session& session,
     const device::Target& target = session.device().properties().target;
     const NamedConfig& kernel = kernels[index];
     const TileConfig config = config_for(kernel, problem, target);
+    const auto is_named = [&](const NamedConfig& other) {
+        return !other.is_default() && other.config == config;
+    };
     if (!tuning::is_legal(config, problem, target) ||
-        (kernel.is_default() && std::ranges::count(kernels, config, &NamedConfig::config) > 0)) {
+        (kernel.is_default() && std::ranges::any_of(kernels, is_named))) {
         return std::nullopt;
     }
     return NamedConfig{.name = table_name(kernel.name, config), .config = config};
