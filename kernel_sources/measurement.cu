@@ -1,7 +1,8 @@
 // What a measurement needs around the kernels under test: random inputs, conversion to and from
-// fp32, and something that keeps the GPU busy.
+// fp32, a comparison bit by bit, and something that keeps the GPU busy.
 #include "arguments/measurement.h"
 #include "primitives/conversion.cuh"
+#include "primitives/global_counter.cuh"
 #include "primitives/types.cuh"
 
 namespace backlight::kernel {
@@ -86,6 +87,14 @@ extern "C" __global__ void __launch_bounds__(measurement_threads)
     if (index < arguments.elements) {
         store_element(arguments.strided, strided_index(arguments, index), arguments.type,
                       arguments.contiguous[index]);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(measurement_threads)
+    count_differences(const __grid_constant__ CountDifferencesArguments arguments) {
+    const int64_t index = static_cast<int64_t>(blockIdx.x) * measurement_threads + threadIdx.x;
+    if (index < arguments.words && arguments.left[index] != arguments.right[index]) {
+        take_ticket(arguments.differences);
     }
 }
 

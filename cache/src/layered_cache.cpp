@@ -103,11 +103,16 @@ std::optional<std::size_t> LayeredCache::locate(const Key& key) const noexcept {
     return std::nullopt;
 }
 
-std::vector<NearEntry> LayeredCache::nearest(const Key& key, std::size_t most) const noexcept {
+std::vector<NearEntry> LayeredCache::nearest(
+    const Key& key, std::size_t most,
+    const std::function<bool(const Key&)>& comparable) const noexcept {
     try {
         std::vector<NearEntry> near;
         for (std::size_t i = 0; i < layers_.size(); ++i) {
             for (StoredEntry& stored : layers_[i]->list(Check::heads).entries) {
+                if (comparable && !comparable(stored.key)) {
+                    continue;
+                }
                 auto differences = differing_fields(key, stored.key);
                 if (!near.empty() && differences.size() > near.front().differences.size()) {
                     continue;

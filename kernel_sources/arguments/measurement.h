@@ -35,6 +35,14 @@ struct StridedCopyArguments {
     ElementType type;
 };
 
+/// count_differences: of `words` words of 32 bits, adds those that differ to `*differences`.
+struct CountDifferencesArguments {
+    const unsigned* left;
+    const unsigned* right;
+    long long words;
+    unsigned* differences;
+};
+
 /// spin: keeps one thread busy for that many cycles of the multiprocessor's clock.
 struct SpinArguments {
     long long cycles;

@@ -15,7 +15,7 @@ function(run_example program)
                 BACKLIGHT_NVRTC_PATH=/nonexistent/libnvrtc.so --unset=BACKLIGHT_CACHE_LAYERS ${program}
         OUTPUT_VARIABLE output COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
     message(STATUS "${output}")
-    foreach(kernel IN ITEMS delta mma convert)
+    foreach(kernel IN ITEMS delta wgmma)
         if(NOT output MATCHES "attention_backward_${kernel} for sm_90a: embedded")
             message(FATAL_ERROR "the ${kernel} kernel is not an embedded one")
         endif()

@@ -2,6 +2,7 @@
 // configurations that it leaves out.
 #include <algorithm>
 
+#include "arguments.hpp"
 #include "backlight/error.hpp"
 #include "emulated_test_support.hpp"
 #include "verify_problems.hpp"
@@ -65,6 +66,31 @@ TEST_CASE("queries and keys of different numbers match fp64") {
             require_passed(check.check(std::string(preset.name), preset.config));
         }
     }
+}
+
+TEST_CASE("what plans choose by themselves matches fp64 at lengths of every family of kernels") {
+    EmulatedSession session;
+    const device::Target& target = session.device().properties().target;
+    const tool::NamedConfig chosen = tool::parse_kernel(tool::default_kernel);
+    std::vector<KernelFamily> families;
+    for (const std::int64_t head_dim : {64, 128}) {
+        for (const std::int64_t seqlen : {96, 192, 256}) {
+            tool::CheckedProblem problem = square_problem(1, 2, seqlen, head_dim, true);
+            problem.repeats = 1;
+            const TileConfig config = tool::config_for(chosen, problem.problem, target);
+            require_passed(
+                tool::check_problem(session.kernels(), problem, to_string(config), config));
+            families.push_back(config.family);
+        }
+    }
+    for (const KernelFamily family : kernel_families()) {
+        CHECK(std::ranges::count(families, family) == 2);
+    }
+}
+
+TEST_CASE("words that differ are counted on the device") {
+    EmulatedSession session;
+    require_differences_counted(session.kernels());
 }
 
 /// The least sequence that both tiles divide: one query tile, or one key tile, or both.

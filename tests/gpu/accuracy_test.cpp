@@ -67,15 +67,17 @@ TEST_CASE("wgmma: many heads that share the places of the accumulator match fp32
     }
     for (const std::int64_t head_dim : {64, 128}) {
         for (const bool causal : {false, true}) {
+            tool::CheckedProblem problem = square_problem(25, 41, 256, head_dim, causal);
+            problem.reference = tool::Reference::device_fp32;
+            // The reference is computed once for both.
+            tool::ProblemCheck check(kernels, problem);
             for (const int heads_per_group : {1, 4}) {
                 TileConfig config = kernel_preset("wgmma");
                 config.heads_per_group = heads_per_group;
-                tool::CheckedProblem problem = square_problem(25, 41, 256, head_dim, causal);
-                problem.reference = tool::Reference::device_fp32;
                 // Each place serves several heads, and the last group is not full.
                 REQUIRE(attention::WorkspaceLayout(problem.problem, config).accumulator_heads <
                         25 * 41 / 2);
-                require_passed(tool::check_problem(kernels, problem, to_string(config), config));
+                require_passed(check.check(to_string(config), config));
             }
         }
     }

@@ -155,6 +155,12 @@ TEST_CASE("conversion to fp32 and back keeps every bit, through strides") {
     }
 }
 
+TEST_CASE("words that differ are counted on the device") {
+    tool::Gpu gpu;
+    tool::SupportKernels kernels(gpu);
+    require_differences_counted(kernels);
+}
+
 }  // namespace
 
 }  // namespace backlight::test

@@ -4,12 +4,14 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "backlight/tile_config.hpp"
 #include "problem_check.hpp"
+#include "session/device_buffer.hpp"
 #include "tuning/search_space.hpp"
 
 namespace backlight::test {
@@ -79,6 +81,31 @@ inline void require_launches_alike(tool::SupportKernels& kernels, tool::ProblemC
         CHECK(one_after_another.d_k == overlapping.d_k);
         CHECK(one_after_another.d_v == overlapping.d_v);
     }
+}
+
+/// Counts the words in which two buffers differ on the device, the last one among them.
+inline void require_differences_counted(tool::SupportKernels& kernels) {
+    constexpr std::size_t words = 1000;
+    const std::size_t bytes = words * sizeof(std::uint32_t);
+    std::vector<std::uint32_t> values(words, 7);
+    tool::DeviceBuffer left(kernels.session(), bytes);
+    tool::DeviceBuffer right(kernels.session(), bytes);
+    tool::DeviceBuffer count(kernels.session(), sizeof(std::uint32_t));
+    left.upload(values);
+    count.upload(std::vector<std::uint32_t>{0});
+    const auto counted = [&] {
+        right.upload(values);
+        kernels.count_differences(left.data(), right.data(), bytes, count.as<std::uint32_t>());
+        kernels.session().synchronise();
+        return count.download_all<std::uint32_t>().front();
+    };
+    CHECK(counted() == 0);
+    values.front() ^= 1U;
+    values[words / 2] ^= 0x80000000U;
+    values.back() ^= 0x00010000U;
+    CHECK(counted() == 3);
+    // Added to what was there.
+    CHECK(counted() == 6);
 }
 
 struct Geometry {

@@ -342,6 +342,25 @@ TEST_CASE("cache explain shows the lines of the specialisation that the nearest 
     CHECK(contains(cache.run({"explain", "--head-dim", "96"}).errors, "head-dim 96"));
 }
 
+TEST_CASE("cache explain compares a GPU's kernel with no entry of the emulated device") {
+    Fixture cache;
+    // Nearer than all others, but for being emulated: it differs in the target alone.
+    for (compiler::KernelRequest request : Fixture::requests("v2", "sm_90a")) {
+        request.target.name = std::string(device::emulated_target_prefix) + request.target.name;
+        REQUIRE(cache.disk().store(cache.key_of(request), Fixture::entry_of(request), "{}"));
+    }
+    const Outcome told = cache.explain({}, "v2");
+    CHECK(told.exit_code == exit_failure);
+    CHECK(contains(told.out, "differs in 3 fields: block_q, stages, shared_bytes\n"));
+    CHECK_FALSE(contains(told.out, "emulated"));
+    cache.run({"prune", "--all"});
+    for (compiler::KernelRequest request : Fixture::requests("v2", "sm_90a")) {
+        request.target.name = std::string(device::emulated_target_prefix) + request.target.name;
+        REQUIRE(cache.disk().store(cache.key_of(request), Fixture::entry_of(request), "{}"));
+    }
+    CHECK(contains(cache.explain({}, "v2").out, "no entries to compare with"));
+}
+
 TEST_CASE("cache explain says that another version of NVRTC counts where none may be used") {
     Fixture cache;
     const std::string pack = cache.pack("old.pack", "v2", "sm_90a", "1.2.3");

@@ -16,7 +16,9 @@
 #include "command_test_support.hpp"
 #include "doctor.hpp"
 #include "json_file.hpp"
+#include "runtime_implementation.hpp"
 #include "test_support.hpp"
+#include "tuning/search_space.hpp"
 #include "version.hpp"
 
 using namespace backlight;
@@ -125,11 +127,68 @@ TEST_CASE("a configuration is called by its preset, whatever its launch, else by
     CHECK(config_name(resident) == "mma_resident_32_64_4_2_heads_16_converting");
 }
 
-TEST_CASE(
-    "configurations are presets by name, then tiles under names of their own, or all presets") {
+TEST_CASE("the name of every configuration of the search space is taken back") {
+    std::size_t names = 0;
+    for (const char* target : {"sm_90a", "sm_120a"}) {
+        for (const std::int64_t head_dim : {64, 128}) {
+            const AttentionProblem problem{
+                .seqlen_q = 4096, .seqlen_kv = 4096, .head_dim = head_dim, .causal = true};
+            for (const TileConfig& config :
+                 tuning::legal_tiles(problem, device::target_by_name(target))) {
+                const std::string name = config_name(config);
+                CAPTURE(name);
+                CHECK(parse_kernel(name).config == config);
+                CHECK(parse_kernel(name).name == name);
+                CHECK(parse_tile(name) == config);
+                ++names;
+            }
+        }
+    }
+    CHECK(names > 100);
+}
+
+TEST_CASE("what is nearly the name of a configuration is refused with what there is") {
+    for (const char* text :
+         {"", "v9", "tile_", "tile_32_64_8", "tile_32_64_8_2_1", "tile_32_64_8_0",
+          "tile_32_64_8_2_heads_4", "tile_32_64_8_4294967298", "wgmma_64_128_16_2",
+          "wgmma_64_128_16_2_heads_", "wgmma_64_128_16_2_heads_4x", "mma_32_64_8_2", "32_64_8_2",
+          "mma_resident_32_64_4_2", "default_", "Default"}) {
+        check_refused(ErrorCode::unknown_kernel,
+                      {std::string("kernel is '") + text + "'", "v1, v2, v3, wgmma, v4, default",
+                       "tile_32_64_8_2"},
+                      [&] { parse_kernel(text); });
+    }
+}
+
+TEST_CASE("default is the heuristic's configuration of each problem, launched as it is told") {
+    NamedConfig named = parse_kernel("default");
+    REQUIRE(named.is_default());
+    named.config.sequence_lengths = SequenceLengths::compile_time;
+    named.config.programmatic_dependent_launch = false;
+    for (const char* name : {"sm_90a", "sm_120a"}) {
+        const device::Target target = device::target_by_name(name);
+        for (const std::int64_t seqlen : {160, 192, 4096, 8192}) {
+            for (const std::int64_t head_dim : {64, 128}) {
+                const AttentionProblem problem{
+                    .seqlen_q = seqlen, .seqlen_kv = seqlen, .head_dim = head_dim};
+                TileConfig config = default_config(problem, target);
+                CHECK(config_for(parse_kernel("default"), problem, target) == config);
+                CHECK(table_name("default", config) == "default (" + config_name(config) + ")");
+                config.sequence_lengths = SequenceLengths::compile_time;
+                config.programmatic_dependent_launch = false;
+                CHECK(config_for(named, problem, target) == config);
+                CHECK(config_for(parse_kernel("v2"), problem, target) == kernel_preset("v2"));
+            }
+        }
+    }
+    CHECK(table_name("v2", kernel_preset("v2")) == "v2");
+}
+
+TEST_CASE("configurations are kernels by name, then tiles, or all presets and what plans choose") {
     const auto all = named_configs({}, {});
-    REQUIRE(all.size() == kernel_presets().size());
+    REQUIRE(all.size() == kernel_presets().size() + 1);
     CHECK(all.front().name == kernel_presets().front().name);
+    CHECK(all.back().is_default());
     const auto chosen = named_configs({"v2"}, {"16,64,4,2", "32,64,8,2"});
     REQUIRE(chosen.size() == 3);
     CHECK(chosen[0].config == kernel_preset("v2"));

@@ -53,9 +53,12 @@ TEST_CASE("a rate is refused by name where it is not known or not the slower one
 }
 
 TEST_CASE("kernels of wgmma cannot be slowed and are refused by name") {
-    CHECK(can_be_slowed(kernel_preset("v3")));
-    CHECK(can_be_slowed(kernel_preset("v4")));
-    CHECK_FALSE(can_be_slowed(kernel_preset("wgmma")));
+    CHECK(can_be_slowed({"v3", kernel_preset("v3")}));
+    CHECK(can_be_slowed({"v4", kernel_preset("v4")}));
+    CHECK_FALSE(can_be_slowed({"wgmma", kernel_preset("wgmma")}));
+    CHECK_FALSE(can_be_slowed(parse_kernel("default")));
+    check_refused(ErrorCode::unsupported, {"kernel is default", "it must be named"},
+                  [] { check_can_be_slowed({parse_kernel("default")}); });
     check_can_be_slowed({{"v3", kernel_preset("v3")}, {"v4", kernel_preset("v4")}});
     check_refused(ErrorCode::unsupported, {"kernel mine", "family wgmma"}, [] {
         check_can_be_slowed({{"v3", kernel_preset("v3")}, {"mine", kernel_preset("wgmma")}});

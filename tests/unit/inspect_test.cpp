@@ -9,6 +9,8 @@
 #include <iterator>
 #include <sstream>
 
+#include "command_test_support.hpp"
+#include "runtime_implementation.hpp"
 #include "test_support.hpp"
 
 using namespace backlight;
@@ -134,6 +136,40 @@ TEST_CASE("wgmma compiles for sm_90a without a spill and without a message of pt
     }
 }
 
+TEST_CASE("a target that nobody named is left out with a note where another takes the kernel") {
+    const test::Environment driver("BACKLIGHT_DRIVER_PATH", "/nonexistent/libcuda.so.1");
+    InspectOptions options = options_for("", {"wgmma"});
+    options.targets.clear();
+    std::ostringstream out;
+    inspect(options, out);
+    CHECK(out.str().find("sm_90a  wgmma") != std::string::npos);
+    CHECK(out.str().find("left out: wgmma for sm_120a: family is wgmma") != std::string::npos);
+    // A target that is named must take it, and one of those that are not.
+    options.targets = {"sm_120a"};
+    check_refused(ErrorCode::unsupported, {"family is wgmma", "sm_120a"},
+                  [&] { inspect_kernels(options); });
+    options.targets.clear();
+    options.head_dim = 96;
+    check_refused(ErrorCode::unsupported, {"head_dim is 96"}, [&] { inspect_kernels(options); });
+}
+
+TEST_CASE("default is inspected as each target gets it") {
+    InspectOptions options = options_for("sm_90a", {"default"});
+    options.targets.emplace_back("sm_120a");
+    options.head_dim = 64;
+    const auto inspections = inspect_kernels(options);
+    REQUIRE(inspections.size() == 2);
+    for (const Inspection& inspection : inspections) {
+        CHECK(inspection.name == "default");
+        CHECK(inspection.config ==
+              default_config(inspection.problem, device::target_by_name(inspection.target)));
+    }
+    CHECK(inspections[0].main().resources.kernel == "attention_backward_wgmma");
+    CHECK(inspections[1].main().resources.kernel == "attention_backward_mma_resident");
+    CHECK(format_inspections(inspections).find("default (wgmma_64_128_16_3_heads_4)") !=
+          std::string::npos);
+}
+
 TEST_CASE("a performance warning is told by inspect in text and in JSON") {
     Inspection inspection{.name = "wgmma", .target = "sm_90a"};
     inspection.kernels.resize(3);
@@ -242,14 +278,21 @@ TEST_CASE("a dump into a place that cannot be written to is refused with the fil
 }
 
 TEST_CASE(
-    "without a name every preset of the target is inspected, and a named one may be refused") {
+    "without a name the target's presets are inspected and what plans choose if it is another") {
     InspectOptions options = options_for("sm_120a", {});
     options.head_dim = 64;
     std::vector<std::string> names;
-    for (const Inspection& inspection : inspect_kernels(options)) {
-        names.push_back(inspection.name);
-    }
-    CHECK(names == std::vector<std::string>{"v1", "v2", "v3", "v4", "v5"});
+    const auto inspected_names = [&] {
+        names.clear();
+        for (const Inspection& inspection : inspect_kernels(options)) {
+            names.push_back(inspection.name);
+        }
+        return names;
+    };
+    CHECK(inspected_names() == std::vector<std::string>{"v1", "v2", "v3", "v4", "v5", "default"});
+    // On Hopper at head_dim 128 that is the preset itself.
+    options = options_for("sm_90a", {});
+    CHECK(inspected_names() == std::vector<std::string>{"v1", "v2", "v3", "wgmma", "v4", "v5"});
     check_refused(ErrorCode::unsupported, {"family is wgmma", "sm_120a"},
                   [] { inspect_kernels(options_for("sm_120a", {"wgmma"})); });
 }

@@ -289,6 +289,11 @@ TEST_CASE("a forbidden compile names kernel and target and layers and what diffe
         bench.store.get(
             scripted_request("constexpr int head_dim = 64;\nconstexpr int same = 1;\n", "sm_120a"));
     });
+    // The emulated device's kernels are none of a GPU's.
+    auto emulated = scripted_request("constexpr int head_dim = 64;\nconstexpr int same = 1;\n");
+    emulated.target.name = "emulated_sm_90a";
+    check_refused(ErrorCode::compile_forbidden, {"no entries to compare with"},
+                  [&] { bench.store.get(emulated); });
     CHECK(bench.compiler->compiles == 0);
     check_refused(ErrorCode::compile_forbidden, {"Layers looked in: none", "no entries"},
                   [&] { Bench({.compile_policy = CompilePolicy::forbid}).store.get(wanted); });

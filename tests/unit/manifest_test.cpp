@@ -180,6 +180,32 @@ TEST_CASE("a problem is made for every mask and type and target that the options
     CHECK(wanted_problems({}).size() == 8);
 }
 
+TEST_CASE("default stands for what the library chooses, beside what else is named") {
+    auto store = memory_store();
+    const auto configs = [&](std::vector<std::string> kernels) {
+        SelectionOptions options = one_problem();
+        options.head_dims.clear();
+        options.shapes = {"1_1_2048_64"};
+        options.kernels = std::move(kernels);
+        std::vector<TileConfig> chosen;
+        for (const SelectedChain& chain : select_chains(options, store)) {
+            chosen.push_back(chain.config.config);
+            CHECK(chain.config.name == config_name(chain.config.config));
+        }
+        return chosen;
+    };
+    const auto without = configs({});
+    CHECK(configs({"default"}) == without);
+    auto with_v2 = without;
+    with_v2.insert(with_v2.begin(), kernel_preset("v2"));
+    CHECK(configs({"default", "v2"}) == with_v2);
+    CHECK(configs({config_name(without.front())}) == std::vector{without.front()});
+    const auto problems = parsed(R"([{"head_dim": 64, "configurations": [
+        "default", "wgmma_64_128_16_3_heads_4"]}])");
+    CHECK(problems.at(0).configs.at(0).is_default());
+    CHECK(problems.at(0).configs.at(1).config.stages == 3);
+}
+
 TEST_CASE("what the library refuses is told with where the problem comes from") {
     auto store = memory_store();
     SelectionOptions options = one_problem();
@@ -221,7 +247,7 @@ TEST_CASE("tuned records of a card that is not there choose only where they are 
                   .checked = true,
                   .samples_milliseconds = {1, 1, 1},
                   .date = "2026-01-01T00:00:00Z",
-                  .families = {KernelFamily::mma, KernelFamily::wgmma}});
+                  .families = {kernel_families().begin(), kernel_families().end()}});
     const auto file = directory.path() / "tuning.json";
     tuning::write_database(file, database);
     auto store = memory_store();
@@ -248,5 +274,5 @@ TEST_CASE("tuned records of a card that is not there choose only where they are 
     // And lengths that are no multiple of 128 need kernels too.
     const auto of_any_length = chosen({}, {.head_dim = 64, .causal = true}, "sm_90a");
     CHECK(std::ranges::count(of_any_length, KernelFamily::wgmma, &TileConfig::family) > 0);
-    CHECK(std::ranges::count(of_any_length, KernelFamily::mma, &TileConfig::family) > 0);
+    CHECK(std::ranges::count(of_any_length, KernelFamily::mma_resident, &TileConfig::family) > 0);
 }

@@ -13,6 +13,7 @@
 #include "attention/workspace.hpp"
 #include "backlight/runtime.hpp"
 #include "plan_test_support.hpp"
+#include "runtime_implementation.hpp"
 #include "test_support.hpp"
 
 // --- Counting allocations: the operators hold for the whole test executable ----------------------
@@ -383,12 +384,13 @@ TEST_CASE("the workspace is the row statistics, up to 256 bytes, and the fp32 dQ
     fresh_driver();
     Runtime runtime(fake_options());
     const std::size_t rows = 2 * 3 * 160;
-    CHECK(runtime.backward(problem)->workspace_bytes() == rows * 8 + rows * 128 * 4);
+    CHECK(runtime.backward(problem, kernel_preset("v3"))->workspace_bytes() ==
+          rows * 8 + rows * 128 * 4);
     // 160 rows of statistics are 1280 bytes, 32 rows are 256: the rounding shows with 96 rows.
     const AttentionProblem small{.seqlen_q = 32, .seqlen_kv = 64, .head_dim = 64};
-    CHECK(runtime.backward(small)->workspace_bytes() == 256 + 32 * 64 * 4);
+    CHECK(runtime.backward(small, kernel_preset("v3"))->workspace_bytes() == 256 + 32 * 64 * 4);
     const AttentionProblem rounded{.heads = 3, .seqlen_q = 32, .seqlen_kv = 64, .head_dim = 64};
-    CHECK(runtime.backward(rounded)->workspace_bytes() == 768 + 96 * 64 * 4);
+    CHECK(runtime.backward(rounded, kernel_preset("v3"))->workspace_bytes() == 768 + 96 * 64 * 4);
     TileConfig narrow = kernel_preset("v3");
     narrow.block_q = 16;
     narrow.warps = 4;
@@ -400,7 +402,7 @@ TEST_CASE(
     "the kernels get the caller's pointers, strides and scale, and the parts of the workspace") {
     auto& driver = fresh_driver();
     Runtime runtime(fake_options());
-    const auto plan = runtime.backward(problem);
+    const auto plan = runtime.backward(problem, kernel_preset("v3"));
     for (const Layout layout : {Layout::bhsd, Layout::bshd}) {
         driver.fake_reset();
         BackwardTensors tensors = tensors_at(problem, test::tensor_base, layout);
@@ -528,7 +530,7 @@ TEST_CASE("fp16 problems get fp16 tensor maps") {
 TEST_CASE("a repeated run encodes no tensor map, and other pointers or strides do") {
     auto& driver = fresh_driver();
     Runtime runtime(fake_options());
-    const auto plan = runtime.backward(problem);
+    const auto plan = runtime.backward(problem, kernel_preset("v3"));
     const auto expect_encodes = [&](std::size_t count) {
         CHECK(driver.fake_encode_count() == count);
         CHECK(runtime.counters().tensor_maps_encoded == count);
@@ -558,7 +560,7 @@ TEST_CASE("a repeated run encodes no tensor map, and other pointers or strides d
     // Plans share none: their boxes and extents may differ.
     AttentionProblem other = problem;
     other.seqlen_kv = 512;
-    run(*runtime.backward(other), tensors_at(other, test::tensor_base));
+    run(*runtime.backward(other, kernel_preset("v3")), tensors_at(other, test::tensor_base));
     expect_encodes(10);
 }
 
@@ -567,21 +569,21 @@ TEST_CASE("the same problem and configuration give the same plan, any difference
     Runtime runtime(fake_options());
     const auto plan = runtime.backward(problem);
     CHECK(runtime.backward(problem) == plan);
-    CHECK(runtime.backward(problem, kernel_preset("v3")) == plan);
+    CHECK(runtime.backward(problem, plan->config()) == plan);
     AttentionProblem other = problem;
     other.batch = 3;
     CHECK(runtime.backward(other) != plan);
-    TileConfig config = kernel_preset("v3");
+    TileConfig config = plan->config();
     config.programmatic_dependent_launch = false;
     CHECK(runtime.backward(problem, config) != plan);
     CHECK(plan->problem() == problem);
-    CHECK(plan->config() == kernel_preset("v3"));
+    CHECK(plan->config() == default_config(problem, device::target_by_name("sm_90a")));
 }
 
 TEST_CASE("a plan tells the resources of its three kernels in launch order") {
     fresh_driver();
     Runtime runtime(fake_options());
-    const auto resources = runtime.backward(problem)->resources();
+    const auto resources = runtime.backward(problem, kernel_preset("v3"))->resources();
     REQUIRE(resources.size() == 3);
     CHECK(resources[0].kernel == "attention_backward_delta");
     CHECK(resources[1].kernel == "attention_backward_mma");
@@ -652,7 +654,7 @@ TEST_CASE(
     driver.fake_set_compute_capability_of(1, 12, 0);
     driver.fake_set_compute_capability_of(3, 8, 0);
     Runtime runtime(fake_options());
-    runtime.backward(problem);
+    runtime.backward(problem, kernel_preset("v3"));
     std::vector<CUdevice> devices;
     for (const fault::AttributeSetting& setting : driver.attributes()) {
         if (setting.kernel == std::string("attention_backward_mma") &&
@@ -724,7 +726,7 @@ TEST_CASE("a run allocates no host memory, whether its maps are known or new") {
 TEST_CASE("eight threads on one plan, each with pointers of its own: every launch gets its maps") {
     auto& driver = fresh_driver();
     Runtime runtime(fake_options());
-    const auto plan = runtime.backward(problem);
+    const auto plan = runtime.backward(problem, kernel_preset("v3"));
     constexpr std::uintptr_t thread_count = 8;
     constexpr std::uintptr_t runs = 1000;
     constexpr std::uintptr_t sets = 7;  // 8 · 7 · 4 maps over 64 slots: hits and displacements

@@ -264,7 +264,7 @@ TEST_CASE("mma_resident needs whole tiles of its queries and of 64 keys") {
                   [&] { validate(kernel_preset("v4"), problem, blackwell()); });
 }
 
-TEST_CASE("what wgmma cannot count in 32 bits is refused, and the heuristic takes mma") {
+TEST_CASE("what wgmma cannot count in 32 bits is refused, and the heuristic takes mma_resident") {
     const auto refused_length = [](const TileConfig& config, const AttentionProblem& problem,
                                    std::initializer_list<std::string_view> fragments) {
         check_refused(ErrorCode::unsupported, fragments,
@@ -276,7 +276,7 @@ TEST_CASE("what wgmma cannot count in 32 bits is refused, and the heuristic take
     CHECK_NOTHROW(validate(kernel_preset("wgmma"), lengthy, hopper()));
     lengthy.seqlen_q = lengthy.seqlen_kv = std::int64_t{1} << 22;
     refused_length(kernel_preset("wgmma"), lengthy, {"65536 · 32768", "2147483647"});
-    CHECK(tuning::heuristic(lengthy, hopper()).family == KernelFamily::mma);
+    CHECK(tuning::heuristic(lengthy, hopper()).family == KernelFamily::mma_resident);
 
     AttentionProblem wide = lengthy;
     wide.causal = false;

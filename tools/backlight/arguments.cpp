@@ -1,6 +1,7 @@
 #include "arguments.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +13,7 @@
 #include <unordered_map>
 
 #include "backlight/error.hpp"
+#include "runtime_implementation.hpp"
 
 namespace backlight::tool {
 
@@ -78,6 +80,68 @@ std::optional<KernelFamily> family_named(std::string_view name) {
     for (const KernelFamily family : kernel_families()) {
         if (name == to_string(family)) {
             return family;
+        }
+    }
+    return std::nullopt;
+}
+
+/// Four whole numbers of a tile, each as wide as TileConfig has it.
+bool set_tile(TileConfig& config, std::string_view text, char separator) {
+    const auto numbers = four_numbers(text, separator);
+    if (!numbers || std::ranges::any_of(*numbers, [](std::int64_t number) {
+            return number > std::numeric_limits<int>::max();
+        })) {
+        return false;
+    }
+    config.block_q = static_cast<int>((*numbers)[0]);
+    config.block_kv = static_cast<int>((*numbers)[1]);
+    config.warps = static_cast<int>((*numbers)[2]);
+    config.stages = static_cast<int>((*numbers)[3]);
+    return true;
+}
+
+constexpr std::string_view heads_part = "_heads_";
+constexpr std::string_view converting_part = "_converting";
+
+/// How the names of a family's configurations begin.
+std::string name_prefix(KernelFamily family) {
+    return groups_heads(family) ? fmt::format("{}_", to_string(family)) : "tile_";
+}
+
+/// The configuration of which `config_name` says that.
+std::optional<TileConfig> config_named(std::string_view text) {
+    for (const KernelPreset& preset : kernel_presets()) {
+        if (text == preset.name) {
+            return preset.config;
+        }
+    }
+    for (const KernelFamily family : kernel_families()) {
+        const std::string prefix = name_prefix(family);
+        if (!text.starts_with(prefix)) {
+            continue;
+        }
+        std::string_view tile = text.substr(prefix.size());
+        TileConfig config{.family = family};
+        if (groups_heads(family)) {
+            const std::size_t end = tile.find(heads_part);
+            if (end == std::string_view::npos) {
+                continue;
+            }
+            std::string_view heads = tile.substr(end + heads_part.size());
+            config.converts_d_q = heads.ends_with(converting_part);
+            if (config.converts_d_q) {
+                heads.remove_suffix(converting_part.size());
+            }
+            const char* const last = heads.data() + heads.size();
+            const auto [rest, failure] =
+                std::from_chars(heads.data(), last, config.heads_per_group);
+            if (failure != std::errc() || rest != last) {
+                continue;
+            }
+            tile = tile.substr(0, end);
+        }
+        if (set_tile(config, tile, '_')) {
+            return config;
         }
     }
     return std::nullopt;
@@ -152,23 +216,17 @@ TileConfig parse_tile(std::string_view text) {
                         "false)",
                         text));
     }
-    const auto numbers = four_numbers(text, ',');
-    bool fits = numbers.has_value();
-    if (numbers) {
-        for (const std::int64_t number : *numbers) {
-            fits = fits && number <= std::numeric_limits<int>::max();
-        }
+    TileConfig config;
+    if (set_tile(config, text, ',')) {
+        return config;
     }
-    if (!fits) {
-        throw Error(ErrorCode::invalid_argument,
-                    fmt::format("tile is '{}': it must be four positive whole numbers, "
-                                "block_q,block_kv,warps,stages, for example 32,64,8,2",
-                                text));
+    if (const auto named = config_named(text)) {
+        return *named;
     }
-    return {.block_q = static_cast<int>((*numbers)[0]),
-            .block_kv = static_cast<int>((*numbers)[1]),
-            .warps = static_cast<int>((*numbers)[2]),
-            .stages = static_cast<int>((*numbers)[3])};
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("tile is '{}': it must be four positive whole numbers, "
+                            "block_q,block_kv,warps,stages, for example 32,64,8,2",
+                            text));
 }
 
 DataType parse_dtype(std::string_view text) {
@@ -190,13 +248,45 @@ std::string config_name(const TileConfig& config) {
             return std::string(preset.name);
         }
     }
-    if (groups_heads(config.family)) {
-        return fmt::format("{}_{}_{}_{}_{}_heads_{}{}", to_string(config.family), config.block_q,
-                           config.block_kv, config.warps, config.stages, config.heads_per_group,
-                           config.converts_d_q ? "_converting" : "");
+    const std::string name =
+        fmt::format("{}{}_{}_{}_{}", name_prefix(config.family), config.block_q, config.block_kv,
+                    config.warps, config.stages);
+    return groups_heads(config.family)
+               ? fmt::format("{}{}{}{}", name, heads_part, config.heads_per_group,
+                             config.converts_d_q ? converting_part : "")
+               : name;
+}
+
+TileConfig config_for(const NamedConfig& named, const AttentionProblem& problem,
+                      const device::Target& target) {
+    if (!named.is_default()) {
+        return named.config;
     }
-    return fmt::format("tile_{}_{}_{}_{}", config.block_q, config.block_kv, config.warps,
-                       config.stages);
+    TileConfig config = default_config(problem, target);
+    config.sequence_lengths = named.config.sequence_lengths;
+    config.programmatic_dependent_launch = named.config.programmatic_dependent_launch;
+    return config;
+}
+
+std::string table_name(const std::string& name, const TileConfig& config) {
+    return name == default_kernel ? fmt::format("{} ({})", name, config_name(config)) : name;
+}
+
+NamedConfig parse_kernel(std::string_view text) {
+    if (text == default_kernel) {
+        return {.name = default_kernel, .config = {}};
+    }
+    if (const auto config = config_named(text)) {
+        return {.name = config_name(*config), .config = *config};
+    }
+    std::vector<std::string_view> names;
+    for (const KernelPreset& preset : kernel_presets()) {
+        names.push_back(preset.name);
+    }
+    throw Error(ErrorCode::unknown_kernel,
+                fmt::format("kernel is '{}': it must be one of {}, {}, or a configuration's name "
+                            "such as tile_32_64_8_2 or wgmma_64_128_16_3_heads_4",
+                            text, fmt::join(names, ", "), default_kernel));
 }
 
 std::int64_t default_seqlen(const TileConfig& config) {
@@ -210,16 +300,17 @@ std::int64_t default_seqlen(const TileConfig& config) {
     return (usual + step - 1) / step * step;
 }
 
-std::vector<NamedConfig> named_configs(const std::vector<std::string>& presets,
+std::vector<NamedConfig> named_configs(const std::vector<std::string>& kernels,
                                        const std::vector<std::string>& tiles) {
     std::vector<NamedConfig> configs;
-    if (presets.empty() && tiles.empty()) {
+    if (kernels.empty() && tiles.empty()) {
         for (const KernelPreset& preset : kernel_presets()) {
             configs.push_back({std::string(preset.name), preset.config});
         }
+        configs.push_back(parse_kernel(default_kernel));
     }
-    for (const std::string& preset : presets) {
-        configs.push_back({preset, kernel_preset(preset)});
+    for (const std::string& kernel : kernels) {
+        configs.push_back(parse_kernel(kernel));
     }
     for (const std::string& tile : tiles) {
         const TileConfig config = parse_tile(tile);

@@ -7,6 +7,7 @@
 
 #include "backlight/problem.hpp"
 #include "backlight/tile_config.hpp"
+#include "device/target.hpp"
 
 namespace backlight::tool {
 
@@ -35,27 +36,51 @@ TileConfig family_config(KernelFamily family);
 
 /// "block_q,block_kv,warps,stages", for example "32,64,8,2"; or fields by name, as in
 /// "family=wgmma,heads_per_group=8", where what is left out is as in `family_config`. Whether the
-/// geometry takes it is for the library to say.
+/// geometry takes it is for the library to say. A name that `config_name` gives will do too.
 TileConfig parse_tile(std::string_view text);
 
 DataType parse_dtype(std::string_view text);
 
-/// A configuration under the name that reports give it: a preset's, "tile_32_64_8_2", or
-/// "wgmma_64_128_16_2_heads_8".
+/// What `--kernel` is called where it stands for the configuration that plans choose by themselves.
+inline constexpr const char* default_kernel = "default";
+
+/// A configuration under the name that reports give it: a preset's, "tile_32_64_8_2",
+/// "wgmma_64_128_16_2_heads_8", or "default".
 struct NamedConfig {
     std::string name;
     TileConfig config;
+
+    /// Of another configuration for each problem, that of `config_for`; `config` tells nothing but
+    /// how it is launched.
+    bool is_default() const { return name == default_kernel; }
 };
+
+/// The configuration that the problem gets: of "default" what a plan on that target uses where its
+/// card has not been tuned.
+TileConfig config_for(const NamedConfig& named, const AttentionProblem& problem,
+                      const device::Target& target);
 
 /// The preset's name where it differs in nothing but its launch, else "tile_32_64_8_2" or
 /// "wgmma_64_128_16_2_heads_8".
 std::string config_name(const TileConfig& config);
 
+/// How tables tell which configuration "default" was of: "default (v4)"; other names as they are.
+std::string table_name(const std::string& name, const TileConfig& config);
+
+/// What `--kernel` and manifests name: a preset, a configuration as `config_name` has it, or
+/// "default". Throws `unknown_kernel` with what there is.
+NamedConfig parse_kernel(std::string_view text);
+
 /// About 4096: a length that the tiles divide, for kernels that take any such length.
 std::int64_t default_seqlen(const TileConfig& config);
 
-/// Presets by name, then tiles; every preset where both are empty.
-std::vector<NamedConfig> named_configs(const std::vector<std::string>& presets,
+/// Kernels by name, then tiles; every preset, and "default", where both are empty.
+std::vector<NamedConfig> named_configs(const std::vector<std::string>& kernels,
                                        const std::vector<std::string>& tiles);
+
+/// Of a command that has `--kernel`: all that it takes, before what is meant where it is left out.
+inline constexpr const char* kernel_option_text =
+    "Preset, a configuration's name such as tile_32_64_8_2, or default (what plans choose), may be "
+    "repeated";
 
 }  // namespace backlight::tool

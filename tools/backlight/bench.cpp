@@ -50,7 +50,7 @@ std::vector<std::string> leave_out_presets(const BenchOptions& options,
                                            std::vector<NamedConfig>& configs) {
     const auto is_taken = [&](const NamedConfig& named) {
         return std::ranges::all_of(problems, [&](const AttentionProblem& problem) {
-            return tuning::is_legal(named.config, problem, target);
+            return tuning::is_legal(config_for(named, problem, target), problem, target);
         });
     };
     std::vector<std::string> left_out;
@@ -89,7 +89,7 @@ std::optional<device::Target> emulated_target(const BenchOptions& options,
     }
     if (options.kernels.empty() && options.tiles.empty()) {
         std::erase_if(configs, [&](const NamedConfig& named) {
-            const bool out = !can_be_slowed(named.config);
+            const bool out = !can_be_slowed(named);
             if (out) {
                 left_out.push_back(named.name);
             }
@@ -155,10 +155,11 @@ ProblemResult measure(Gpu& gpu, SupportKernels& support, const Nvml& nvml, const
     std::vector<std::shared_ptr<const BackwardPlan>> plans;
     std::size_t workspace_bytes = 0;
     for (const NamedConfig& named : configs) {
-        plans.push_back(gpu.runtime().backward(problem, named.config));
+        plans.push_back(gpu.runtime().backward(
+            problem, config_for(named, problem, gpu.device().properties().target)));
         workspace_bytes = std::max(workspace_bytes, plans.back()->workspace_bytes());
         result.variants.push_back({.name = named.name,
-                                   .config = named.config,
+                                   .config = plans.back()->config(),
                                    .resources = plans.back()->resources(),
                                    .workspace_bytes = plans.back()->workspace_bytes()});
     }
@@ -203,7 +204,8 @@ NamedConfig profiled_config(const BenchOptions& options, const std::vector<Named
 
 void profile(Gpu& gpu, SupportKernels& support, const AttentionProblem& problem,
              const NamedConfig& named, const BenchOptions& options, std::ostream& out) {
-    const auto plan = gpu.runtime().backward(problem, named.config);
+    const auto plan = gpu.runtime().backward(
+        problem, config_for(named, problem, gpu.device().properties().target));
     ProblemData data(support, problem, options.layout);
     data.randomise(1);
     constexpr int warm_up = 3;
@@ -252,7 +254,7 @@ void bench(const BenchOptions& options, std::ostream& out) {
     // A long sweep must not end at its last problem because of an argument.
     for (const AttentionProblem& problem : problems) {
         for (const NamedConfig& named : configs) {
-            attention::backward_chain(problem, named.config, target);
+            attention::backward_chain(problem, config_for(named, problem, target), target);
         }
     }
 

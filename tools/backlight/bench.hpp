@@ -15,7 +15,8 @@ struct BenchOptions {
     int device = 0;
     /// "B_H_N_d"; empty: 8_16_4096_128.
     std::vector<std::string> shapes;
-    /// Presets and tiles; every preset where both are empty.
+    /// Names for `parse_kernel` and tiles; every preset, and what plans choose, where both are
+    /// empty.
     std::vector<std::string> kernels;
     std::vector<std::string> tiles;
     bool causal = true;
@@ -37,7 +38,7 @@ struct BenchOptions {
     std::string emulate_tensor_rate;
     /// Measure what a call costs the host instead.
     bool host_time = false;
-    /// A preset, or a name that one of `tiles` has: run it once between cuProfilerStart and
+    /// A name for `parse_kernel`, or one that `tiles` has: run it once between cuProfilerStart and
     /// cuProfilerStop, for a profiler that waits for these, and measure nothing.
     std::string profile;
     /// File, "-" for `out` (and no tables then), or empty.

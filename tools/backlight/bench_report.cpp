@@ -142,7 +142,8 @@ std::string format_problem(const ProblemResult& result, const Peaks& peaks) {
              resources != nullptr ? fmt::format("{} B", resources->spill_store_bytes) : unknown});
     };
     for (const VariantResult& variant : result.variants) {
-        add(variant.name, backward_flops(result.problem), variant.samples, main_resources(variant));
+        add(table_name(variant.name, variant.config), backward_flops(result.problem),
+            variant.samples, main_resources(variant));
     }
     if (result.matmul) {
         add(fmt::format("matmul {}³ ({})", result.matmul->size, result.matmul->library),

@@ -8,6 +8,7 @@
 
 #include "backlight/error.hpp"
 #include "command.hpp"
+#include "compiler/nearest_entry.hpp"
 #include "specialisation_text.hpp"
 #include "text_table.hpp"
 
@@ -91,7 +92,7 @@ std::vector<std::string> differing_names(const cache::FieldDifference& differenc
 std::optional<cache::NearEntry> nearest_entry(const cache::LayeredCache& cache,
                                               const cache::Key& key) {
     constexpr std::size_t most = 1000;
-    std::vector<cache::NearEntry> near = cache.nearest(key, most);
+    std::vector<cache::NearEntry> near = compiler::nearest_entries(cache, key, most);
     const auto lines = [](const cache::NearEntry& entry) {
         std::size_t count = 0;
         for (const cache::FieldDifference& difference : entry.differences) {

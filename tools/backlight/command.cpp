@@ -112,7 +112,7 @@ void add_bench(const Setup& setup) {
         "bench", "Time the whole backward on the GPU, beside the card's peak and lower bounds");
     command->add_option("--shape", options.shapes,
                         "batch_heads_seqlen_headdim, may be repeated [8_16_4096_128]");
-    command->add_option("--kernel", options.kernels, "Preset, may be repeated [all]");
+    command->add_option("--kernel", options.kernels, fmt::format("{} [all]", kernel_option_text));
     command->add_option(
         "--tile", options.tiles,
         "block_q,block_kv,warps,stages or family=wgmma,heads_per_group=8, may be repeated");
@@ -189,7 +189,7 @@ void add_verify(const Setup& setup) {
     CLI::App* command = setup.app.add_subcommand(
         "verify",
         "Compare kernels with references, on a GPU or emulated; exit code 1 if one is wrong");
-    command->add_option("--kernel", options.kernels, "Preset, may be repeated [all]");
+    command->add_option("--kernel", options.kernels, fmt::format("{} [all]", kernel_option_text));
     command->add_option(
         "--tile", options.tiles,
         "block_q,block_kv,warps,stages or family=wgmma,heads_per_group=8, may be repeated");
@@ -236,7 +236,9 @@ void add_run(const Setup& setup) {
         "run", "q, k, v, do (and o, lse) from a safetensors file to dq, dk, dv in another");
     command->add_option("--in", options.in, "File to read")->required();
     command->add_option("--out", options.out, "File to write")->required();
-    command->add_option("--kernel", options.kernel, "Preset [the device's default]");
+    command->add_option(
+        "--kernel", options.kernel,
+        "Preset, a configuration's name, or default (what the library chooses) [default]");
     command->add_flag("--causal", options.causal, "With the causal mask");
     command->add_option("--softmax-scale", options.softmax_scale, "[1/sqrt(head_dim)]");
     command->add_option("--layout", arguments->layout, "bhsd or bshd [bhsd]");
@@ -262,7 +264,7 @@ void add_inspect(const Setup& setup) {
         "inspect", "Compile and tell registers, spills, shared memory; needs no GPU");
     command->add_option("--target", options.targets,
                         "For example sm_120a, may be repeated [the GPU's, else sm_90a sm_120a]");
-    command->add_option("--kernel", options.kernels, "Preset, may be repeated [all]");
+    command->add_option("--kernel", options.kernels, fmt::format("{} [all]", kernel_option_text));
     command->add_option(
         "--tile", options.tiles,
         "block_q,block_kv,warps,stages or family=wgmma,heads_per_group=8, may be repeated");

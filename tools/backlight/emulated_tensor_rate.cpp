@@ -57,13 +57,20 @@ EmulatedTensorRate emulated_tensor_rate(const device::Target& device,
     return rate;
 }
 
-bool can_be_slowed(const TileConfig& config) noexcept {
-    return config.family != KernelFamily::wgmma;
+bool can_be_slowed(const NamedConfig& named) noexcept {
+    // What plans choose is a choice for the card at hand.
+    return !named.is_default() && named.config.family != KernelFamily::wgmma;
 }
 
 void check_can_be_slowed(const std::vector<NamedConfig>& configs) {
     const auto found = std::ranges::find_if(
-        configs, [](const NamedConfig& named) { return !can_be_slowed(named.config); });
+        configs, [](const NamedConfig& named) { return !can_be_slowed(named); });
+    if (found != configs.end() && found->is_default()) {
+        throw Error(ErrorCode::unsupported,
+                    fmt::format("emulate-tensor-rate is given and kernel is {}: it must be named, "
+                                "since what plans choose is for the card at hand",
+                                found->name));
+    }
     if (found != configs.end()) {
         throw Error(ErrorCode::unsupported,
                     fmt::format("emulate-tensor-rate is given and kernel {} is of family {}: only "

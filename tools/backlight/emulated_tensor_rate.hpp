@@ -46,7 +46,7 @@ EmulatedTensorRate emulated_tensor_rate(const device::Target& device,
 
 /// Throws `unsupported` for the first configuration whose kernel is not made of mma.sync.
 void check_can_be_slowed(const std::vector<NamedConfig>& configs);
-bool can_be_slowed(const TileConfig& config) noexcept;
+bool can_be_slowed(const NamedConfig& named) noexcept;
 
 /// Operations of the five products that the main kernel of mma or mma_resident makes, with those
 /// that the mask hides again: of tiles on the diagonal mma makes all, and mma_resident those with

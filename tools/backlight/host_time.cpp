@@ -60,20 +60,23 @@ AttentionProblem host_time_problem(const TileConfig& config, DataType dtype) {
 
 HostTime measure_host_time(Gpu& gpu, SupportKernels& support, const NamedConfig& kernel,
                            DataType dtype, int calls) {
-    const AttentionProblem problem = host_time_problem(kernel.config, dtype);
-    const auto plan = gpu.runtime().backward(problem, kernel.config);
+    // Of "default" a length that the tiles of every family divide.
+    const AttentionProblem problem =
+        host_time_problem(kernel.is_default() ? kernel_preset("wgmma") : kernel.config, dtype);
+    const TileConfig config = config_for(kernel, problem, gpu.device().properties().target);
+    const auto plan = gpu.runtime().backward(problem, config);
     ProblemData data(support, problem);
     data.randomise(1);
     const BackwardTensors tensors = data.tensors();
     const std::size_t bytes = plan->workspace_bytes();
     void* const workspace = data.workspace(bytes);
-    const ReadyChain chain(gpu, data, kernel.config, workspace);
+    const ReadyChain chain(gpu, data, config, workspace);
 
     HostTime result{.kernel = kernel.name, .problem = problem};
     result.run_microseconds =
         time_calls(gpu, calls, [&] { plan->run(tensors, workspace, bytes, gpu.stream()); });
     result.launch_microseconds = time_calls(gpu, calls, [&] { chain.launch(); });
-    result.cold_compile_milliseconds = cold_compile_milliseconds(gpu, problem, kernel.config);
+    result.cold_compile_milliseconds = cold_compile_milliseconds(gpu, problem, config);
     return result;
 }
 

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "attention/kernels.hpp"
+#include "attention/validation.hpp"
 #include "backlight/error.hpp"
 #include "compiler/kernel_store.hpp"
 #include "device/cuda_device.hpp"
@@ -39,23 +42,31 @@ std::vector<device::Target> targets_of(const InspectOptions& options,
     }
 }
 
-Inspection inspect_one(const InspectOptions& options, const RuntimeOptions& environment,
-                       NamedConfig named, const device::Target& target) {
-    if (options.bake_seqlen) {
-        named.config.sequence_lengths = SequenceLengths::compile_time;
-    }
+AttentionProblem problem_of(const InspectOptions& options, const NamedConfig& named) {
     const std::int64_t seqlen = options.seqlen.value_or(default_seqlen(named.config));
-    Inspection inspection{.name = named.name,
-                          .target = target.name,
-                          .problem = {.batch = 1,
-                                      .heads = 1,
-                                      .seqlen_q = seqlen,
-                                      .seqlen_kv = seqlen,
-                                      .head_dim = options.head_dim,
-                                      .causal = options.causal,
-                                      .dtype = options.dtype},
-                          .config = named.config};
-    const auto chain = attention::backward_chain(inspection.problem, named.config, target);
+    return {.batch = 1,
+            .heads = 1,
+            .seqlen_q = seqlen,
+            .seqlen_kv = seqlen,
+            .head_dim = options.head_dim,
+            .causal = options.causal,
+            .dtype = options.dtype};
+}
+
+/// Why the target does not take it, or nothing.
+std::optional<std::string> refusal_of(const Inspection& wanted, const device::Target& target) {
+    try {
+        attention::validate(wanted.problem);
+        attention::validate(wanted.config, wanted.problem, target);
+        return std::nullopt;
+    } catch (const Error& error) {
+        return error.what();
+    }
+}
+
+void compile(Inspection& inspection, const RuntimeOptions& environment,
+             const device::Target& target) {
+    const auto chain = attention::backward_chain(inspection.problem, inspection.config, target);
     const auto start = std::chrono::steady_clock::now();
     // A store for each combination: what one compiled must not make another look compiled fast.
     compiler::KernelStore store(
@@ -71,7 +82,15 @@ Inspection inspect_one(const InspectOptions& options, const RuntimeOptions& envi
     }
     inspection.wall_milliseconds =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    return inspection;
+}
+
+/// Whether a preset that nobody named says nothing about the target: Hopper's of others, and what
+/// plans choose where that is one of the others.
+bool is_needless(const NamedConfig& named, const TileConfig& config, const device::Target& target) {
+    if (named.is_default()) {
+        return std::ranges::count(kernel_presets(), config_name(config), &KernelPreset::name) > 0;
+    }
+    return config.family == KernelFamily::wgmma && target.compute_major != 9;
 }
 
 void count_kernels(Inspection& inspection, const Disassembler& disassembler,
@@ -95,23 +114,48 @@ void show_specialisations(const Inspection& inspection, std::ostream& out) {
 
 }  // namespace
 
-std::vector<Inspection> inspect_kernels(const InspectOptions& options) {
+std::vector<Inspection> inspect_kernels(const InspectOptions& options,
+                                        std::vector<std::string>* left_out) {
     RuntimeOptions runtime_options;
     runtime_options.disable_disk_cache = !options.use_cache;
     const RuntimeOptions environment = with_environment(runtime_options);
-    const std::vector<NamedConfig> configs = named_configs(options.kernels, options.tiles);
     // Before anything is compiled: it may not be there.
     const auto disassembler =
         options.counts ? std::optional<Disassembler>(options.disassembler) : std::nullopt;
+    const std::vector<device::Target> targets = targets_of(options, environment);
+    std::vector<NamedConfig> configs = named_configs(options.kernels, options.tiles);
     std::vector<Inspection> inspections;
-    for (const device::Target& target : targets_of(options, environment)) {
-        for (const NamedConfig& named : configs) {
-            // Of the presets that nobody named, Hopper's for Hopper.
-            if (options.kernels.empty() && named.config.family == KernelFamily::wgmma &&
-                options.tiles.empty() && target.compute_major != 9) {
+    for (const device::Target& target : targets) {
+        for (NamedConfig& named : configs) {
+            if (options.bake_seqlen) {
+                named.config.sequence_lengths = SequenceLengths::compile_time;
+            }
+            const auto wanted_for = [&](const device::Target& one) {
+                const AttentionProblem problem = problem_of(options, named);
+                return Inspection{.name = named.name,
+                                  .target = one.name,
+                                  .problem = problem,
+                                  .config = config_for(named, problem, one)};
+            };
+            Inspection inspection = wanted_for(target);
+            if (options.kernels.empty() && options.tiles.empty() &&
+                is_needless(named, inspection.config, target)) {
                 continue;
             }
-            inspections.push_back(inspect_one(options, environment, named, target));
+            // Nobody named this target: it is enough that another one takes the kernel.
+            if (const auto refusal = refusal_of(inspection, target);
+                refusal && options.targets.empty() &&
+                std::ranges::any_of(targets, [&](const device::Target& one) {
+                    return !refusal_of(wanted_for(one), one);
+                })) {
+                if (left_out != nullptr) {
+                    left_out->push_back(
+                        fmt::format("{} for {}: {}", named.name, target.name, *refusal));
+                }
+                continue;
+            }
+            compile(inspection, environment, target);
+            inspections.push_back(std::move(inspection));
             if (disassembler) {
                 count_kernels(inspections.back(), *disassembler, target);
             }
@@ -122,7 +166,8 @@ std::vector<Inspection> inspect_kernels(const InspectOptions& options) {
 
 void inspect(const InspectOptions& options, std::ostream& out) {
     check_json_path(options.json);
-    const std::vector<Inspection> inspections = inspect_kernels(options);
+    std::vector<std::string> left_out;
+    const std::vector<Inspection> inspections = inspect_kernels(options, &left_out);
     if (!options.dump_cubin.empty()) {
         dump_cubins(inspections, options.dump_cubin);
     }
@@ -131,6 +176,9 @@ void inspect(const InspectOptions& options, std::ostream& out) {
     }
     if (options.json != "-") {
         out << format_inspections(inspections) << format_counts(inspections);
+        for (const std::string& each : left_out) {
+            out << fmt::format("left out: {}\n", each);
+        }
         if (options.show_specialisation) {
             for (const Inspection& inspection : inspections) {
                 show_specialisations(inspection, out);

@@ -17,9 +17,11 @@ namespace backlight::tool {
 struct InspectOptions {
     /// CUDA device ordinal, whose target is taken where `targets` is empty.
     int device = 0;
-    /// "sm_90a"; empty: the device's, or sm_90a and sm_120a where there is none.
+    /// "sm_90a"; empty: the device's, or those of sm_90a and sm_120a that take the kernel where
+    /// there is none.
     std::vector<std::string> targets;
-    /// Presets and tiles; every preset where both are empty.
+    /// Names for `parse_kernel` and tiles; every preset, and what plans choose, where both are
+    /// empty.
     std::vector<std::string> kernels;
     std::vector<std::string> tiles;
     std::int64_t head_dim = 128;
@@ -71,7 +73,10 @@ struct Inspection {
 };
 
 /// Compiles every combination. Needs NVRTC, and with `counts` a disassembler; no GPU and no driver.
-std::vector<Inspection> inspect_kernels(const InspectOptions& options);
+/// `left_out` gets a line for each that a target which nobody named does not take, and another
+/// does.
+std::vector<Inspection> inspect_kernels(const InspectOptions& options,
+                                        std::vector<std::string>* left_out = nullptr);
 
 std::string format_inspections(const std::vector<Inspection>& inspections);
 

@@ -84,10 +84,11 @@ std::string format_inspections(const std::vector<Inspection>& inspections) {
         for (const InspectedKernel& kernel : inspection.kernels) {
             const KernelResources& resources = kernel.resources;
             const auto bytes = [](auto count) { return fmt::format("{} B", count); };
-            table.add({inspection.target, inspection.name, resources.kernel,
-                       fmt::format("{}", resources.registers), bytes(resources.stack_bytes),
-                       bytes(resources.spill_store_bytes), bytes(resources.spill_load_bytes),
-                       bytes(resources.shared_bytes), fmt::format("{}", resources.threads),
+            table.add({inspection.target, table_name(inspection.name, inspection.config),
+                       resources.kernel, fmt::format("{}", resources.registers),
+                       bytes(resources.stack_bytes), bytes(resources.spill_store_bytes),
+                       bytes(resources.spill_load_bytes), bytes(resources.shared_bytes),
+                       fmt::format("{}", resources.threads),
                        fmt::format("{}", resources.blocks_per_multiprocessor),
                        resources.cached
                            ? "cached"

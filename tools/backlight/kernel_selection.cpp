@@ -86,7 +86,7 @@ void SelectionArguments::add_to(CLI::App& command) {
     command.add_flag("--both", both_, "With and without the mask (the default)");
     command.add_option("--dtype", dtypes_, "bf16 or fp16, may be repeated [both]");
     command.add_option("--kernel", options_.kernels,
-                       "Preset, may be repeated [what the library chooses]");
+                       fmt::format("{} [default]", kernel_option_text));
     command.add_option(
         "--tile", options_.tiles,
         "block_q,block_kv,warps,stages or family=wgmma,heads_per_group=8, may be repeated");
@@ -161,7 +161,8 @@ std::vector<SelectedChain> select_chains(const SelectionOptions& options,
     for (const WantedProblem& wanted : wanted_problems(options)) {
         for (const device::Target& target : wanted.targets) {
             std::vector<NamedConfig> configs = wanted.configs;
-            if (configs.empty() || options.tuned) {
+            const bool any_default = std::erase_if(configs, &NamedConfig::is_default) > 0;
+            if (any_default || configs.empty() || options.tuned) {
                 std::ranges::move(choice.configs_for(wanted.problem, target),
                                   std::back_inserter(configs));
             }

@@ -21,7 +21,7 @@ struct WantedProblem {
     std::string origin;
     /// Lengths of zero: kernels that serve every length.
     AttentionProblem problem;
-    /// None: what the library chooses.
+    /// None, and "default" among them: what the library chooses.
     std::vector<NamedConfig> configs;
     std::vector<device::Target> targets;
 };
@@ -46,7 +46,8 @@ struct SelectionOptions {
     bool full = false;
     /// Empty: bf16 and fp16.
     std::vector<DataType> dtypes;
-    /// Presets and tiles; where both are empty, what the library chooses for each problem.
+    /// Names for `parse_kernel` and tiles; where both are empty, and of "default", what the library
+    /// chooses for each problem.
     std::vector<std::string> kernels;
     std::vector<std::string> tiles;
     /// What the library chooses besides, with the tuning database asked.

@@ -127,8 +127,7 @@ KernelFamily family_of(const Fields& fields) {
 
 NamedConfig config_of(const json& value, const std::string& where) {
     if (value.is_string()) {
-        const auto name = value.get<std::string>();
-        return {name, kernel_preset(name)};
+        return parse_kernel(value.get<std::string>());
     }
     const Fields fields(value, where, config_fields);
     constexpr std::int64_t largest = std::numeric_limits<int>::max();
@@ -196,7 +195,7 @@ WantedProblem entry_of(const json& value, const std::string& where,
     if (fields.has("configurations")) {
         wanted.configs.clear();
         for (const json& config :
-             fields.list("configurations", "a list of names of presets and of objects")) {
+             fields.list("configurations", "a list of names of configurations and of objects")) {
             wanted.configs.push_back(config_of(
                 config, fmt::format("{}: configuration {}", where, wanted.configs.size() + 1)));
         }

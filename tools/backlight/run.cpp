@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "arguments.hpp"
 #include "backlight/error.hpp"
 #include "verification/safetensors.hpp"
 
@@ -186,9 +187,9 @@ int run_file(const RunOptions& options) {
     const std::unique_ptr<Session> session = open_session(options.device);
     Runtime& runtime = session->runtime();
     // Before anything is allocated: the plan refuses what no kernel takes.
-    const auto plan = options.kernel.empty()
-                          ? runtime.backward(problem)
-                          : runtime.backward(problem, kernel_preset(options.kernel));
+    const NamedConfig kernel = parse_kernel(options.kernel);
+    const auto plan =
+        kernel.is_default() ? runtime.backward(problem) : runtime.backward(problem, kernel.config);
     SupportKernels kernels(*session);
     ProblemData data(kernels, problem, options.layout);
     data.upload(Operand::q, file.tensors.at("q").data);

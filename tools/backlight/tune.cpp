@@ -99,11 +99,12 @@ std::string tile_text(const TileConfig& config) {
     return text;
 }
 
-std::string progress_text(const AttentionProblem& problem, const TuneProgress& progress) {
+std::string progress_text(const AttentionProblem& problem, const TuneProgress& progress,
+                          TimesOf times) {
     std::string text =
         fmt::format("{}  {} {}/{}  {:.0f} s  {}", title(problem), progress.stage, progress.done + 1,
                     progress.total, progress.elapsed_seconds, tile_text(progress.config));
-    if (progress.best_milliseconds > 0) {
+    if (progress.best_milliseconds > 0 && times == TimesOf::gpu) {
         text += fmt::format("  best {:.4f} ms", progress.best_milliseconds);
     }
     return text;
@@ -178,6 +179,10 @@ void tune(const TuneCommandOptions& options, std::ostream& out, std::ostream& er
         throw refused("plot", options.plot,
                       "left out where only databases are merged or exported: nothing is timed");
     }
+    if (!options.plot.empty() && options.device.emulation) {
+        throw refused("plot", options.plot,
+                      "left out with --device emulated, whose times say nothing of a GPU");
+    }
     check_plot(options.plot);
     RuntimeOptions runtime_options;
     runtime_options.device = options.device.ordinal;
@@ -204,12 +209,13 @@ void tune(const TuneCommandOptions& options, std::ostream& out, std::ostream& er
                                 {"inputs", "N(0, 1); O and LSE of the fp32 forward"},
                                 {"flops", "10·B·H·Nq·Nk·d, half when causal"}};
         document["database"] = database;
+        const TimesOf times = options.device.emulation ? TimesOf::emulated_device : TimesOf::gpu;
         document["tunings"] = nlohmann::ordered_json::array();
         for (const AttentionProblem& problem : problems) {
             ProgressLine line(errors);
             Readings readings;
             tuning.progress = [&](const TuneProgress& progress) {
-                line.show(progress_text(problem, progress));
+                line.show(progress_text(problem, progress, times));
                 if (bench.nvml && std::string_view(progress.stage) == "time") {
                     readings.take(*bench.nvml);
                 }
@@ -217,9 +223,9 @@ void tune(const TuneCommandOptions& options, std::ostream& out, std::ostream& er
             const TuneReport report = bench.session->runtime().tune(problem, tuning);
             line.clear();
             if (tables) {
-                out << title(problem) << "\n\n" << format_tune(report) << '\n' << std::flush;
+                out << title(problem) << "\n\n" << format_tune(report, times) << '\n' << std::flush;
             }
-            document["tunings"].push_back(to_json(report));
+            document["tunings"].push_back(to_json(report, times));
             document["tunings"].back()["sm_clock_mhz"] = or_null(readings.sm_clock_mhz);
             document["tunings"].back()["power_watts"] = or_null(readings.power_watts);
             if (!options.json.empty() && options.json != "-") {

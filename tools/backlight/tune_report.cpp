@@ -87,6 +87,35 @@ Json candidate_json(const TuneCandidate& candidate, const TuneReport& report) {
     return entry;
 }
 
+/// The candidates with a time, the fastest first, and how much faster than the presets they are.
+std::string ranking(const TuneReport& report) {
+    std::vector<std::string> heading = {"configuration", "outcome", "compile", "registers",
+                                        "spilled",       "median",  "noise",   "TFLOP/s"};
+    for (const KernelPreset& preset : kernel_presets()) {
+        heading.push_back(fmt::format("over {}", preset.name));
+    }
+    TextTable table(std::move(heading), 2);
+    constexpr int most_others = 10;
+    int others = 0;
+    for (const TuneCandidate* candidate : ranked(report)) {
+        if (candidate->outcome == TuneOutcome::timed || others++ < most_others) {
+            table.add(row(*candidate, report));
+        }
+    }
+    return table.text();
+}
+
+/// What was tried, in the order of trying.
+std::string unranked(const TuneReport& report) {
+    TextTable table({"configuration", "outcome"}, 2);
+    for (const TuneCandidate& candidate : report.candidates) {
+        if (candidate.median_milliseconds > 0) {
+            table.add({candidate_name(candidate), to_string(candidate.outcome)});
+        }
+    }
+    return table.text();
+}
+
 }  // namespace
 
 std::string candidate_name(const TuneCandidate& candidate) {
@@ -141,27 +170,18 @@ std::vector<std::string> presets_that_beat_the_winner(const TuneReport& report) 
     return names;
 }
 
-std::string format_tune(const TuneReport& report) {
-    std::vector<std::string> heading = {"configuration", "outcome", "compile", "registers",
-                                        "spilled",       "median",  "noise",   "TFLOP/s"};
-    for (const KernelPreset& preset : kernel_presets()) {
-        heading.push_back(fmt::format("over {}", preset.name));
-    }
-    TextTable table(std::move(heading), 2);
-    constexpr int most_others = 10;
-    int others = 0;
-    for (const TuneCandidate* candidate : ranked(report)) {
-        if (candidate->outcome == TuneOutcome::timed || others++ < most_others) {
-            table.add(row(*candidate, report));
-        }
-    }
+std::string format_tune(const TuneReport& report, TimesOf times) {
     std::map<std::string, int> counts;
     for (const TuneCandidate& candidate : report.candidates) {
         ++counts[candidate.from_database ? "known" : to_string(candidate.outcome)];
     }
     std::string text =
-        table.text() + fmt::format("\n* used from now on. {} configurations in {:.1f} s:",
-                                   report.candidates.size(), report.seconds);
+        times == TimesOf::gpu
+            ? ranking(report) + "\n* used from now on. "
+            : unranked(report) +
+                  "\nThe emulated device's times say nothing about a GPU: no winner is "
+                  "named. ";
+    text += fmt::format("{} configurations in {:.1f} s:", report.candidates.size(), report.seconds);
     for (const auto& [outcome, count] : counts) {
         text += fmt::format(" {} {}", count, outcome);
     }
@@ -175,11 +195,12 @@ std::string format_tune(const TuneReport& report) {
     return text;
 }
 
-Json to_json(const TuneReport& report) {
-    const TuneCandidate* winner = winner_of(report);
+Json to_json(const TuneReport& report, TimesOf times) {
+    const bool ranked = times == TimesOf::gpu;
+    const TuneCandidate* winner = ranked ? winner_of(report) : nullptr;
     Json document = {{"problem", to_json(report.problem)},
                      {"flops", backward_flops(report.problem)},
-                     {"winner", to_json(report.winner)},
+                     {"winner", ranked ? Json(to_json(report.winner)) : Json(nullptr)},
                      {"seconds", report.seconds},
                      {"complete", report.complete}};
     Json speeds = Json::object();
@@ -189,7 +210,8 @@ Json to_json(const TuneReport& report) {
         speeds[std::string(preset.name)] = speed ? Json(*speed) : Json(nullptr);
     }
     document["speed_of_winner_against"] = std::move(speeds);
-    document["presets_that_beat_the_winner"] = presets_that_beat_the_winner(report);
+    document["presets_that_beat_the_winner"] =
+        ranked ? presets_that_beat_the_winner(report) : std::vector<std::string>();
     Json candidates = Json::array();
     for (const TuneCandidate& candidate : report.candidates) {
         candidates.push_back(candidate_json(candidate, report));

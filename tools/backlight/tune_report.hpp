@@ -27,10 +27,14 @@ std::optional<double> speed_against(const TuneCandidate& candidate, const TuneRe
 /// The presets that are faster than the winner by more than the noise: none, if all is well.
 std::vector<std::string> presets_that_beat_the_winner(const TuneReport& report);
 
-/// The candidates timed in full, the fastest first, the fastest of the others up to ten, and how
-/// many there were of each outcome.
-std::string format_tune(const TuneReport& report);
+/// Where the times come from: those of the emulated device rank nothing and let nobody win.
+enum class TimesOf { gpu, emulated_device };
 
-nlohmann::ordered_json to_json(const TuneReport& report);
+/// The candidates timed in full, the fastest first, the fastest of the others up to ten, and how
+/// many there were of each outcome. Of the emulated device the candidates as they were tried.
+std::string format_tune(const TuneReport& report, TimesOf times = TimesOf::gpu);
+
+/// Without a winner, and what follows from it, of the emulated device.
+nlohmann::ordered_json to_json(const TuneReport& report, TimesOf times = TimesOf::gpu);
 
 }  // namespace backlight::tool

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "arguments.hpp"
@@ -75,9 +76,23 @@ json to_json(const std::vector<GradientDifference>& differences) {
     return document;
 }
 
-/// A kernel refuses lengths that its tiles do not divide, and cards that it was not written for.
-bool takes(const Session& session, const NamedConfig& kernel, const CheckedProblem& problem) {
-    return tuning::is_legal(kernel.config, problem.problem, session.device().properties().target);
+/// The kernel as the problem gets it. Nothing where it refuses the problem, as kernels do with
+/// lengths that their tiles do not divide and cards that they were not written for; and nothing for
+/// "default" where another of the kernels is the same.
+std::optional<NamedConfig> kernel_for(const Session& session,
+                                      const std::vector<NamedConfig>& kernels, std::size_t index,
+                                      const AttentionProblem& problem) {
+    const device::Target& target = session.device().properties().target;
+    const NamedConfig& kernel = kernels[index];
+    const TileConfig config = config_for(kernel, problem, target);
+    const auto is_named = [&](const NamedConfig& other) {
+        return !other.is_default() && other.config == config;
+    };
+    if (!tuning::is_legal(config, problem, target) ||
+        (kernel.is_default() && std::ranges::any_of(kernels, is_named))) {
+        return std::nullopt;
+    }
+    return NamedConfig{.name = table_name(kernel.name, config), .config = config};
 }
 
 /// Runs groups and keeps what they gave.
@@ -96,13 +111,14 @@ class Verification {
                 twin_->set_problem(problem);
             }
             for (std::size_t i = 0; i < kernels_.size(); ++i) {
-                if (!takes(support_.session(), kernels_[i], problem)) {
+                const auto kernel = kernel_for(support_.session(), kernels_, i, problem.problem);
+                if (!kernel) {
                     continue;
                 }
-                ProblemReport report = run_one(check, problem, kernels_[i]);
+                ProblemReport report = run_one(check, problem, *kernel);
                 std::vector<GradientDifference> differences;
                 if (twin_ != nullptr) {
-                    differences = twin_->compare(report, kernels_[i], check.data().gradients());
+                    differences = twin_->compare(report, *kernel, check.data().gradients());
                 }
                 summaries[i].add(report);
                 reports_.push_back(to_json(report));
@@ -198,11 +214,14 @@ void compile_all(Session& session, const std::vector<ProblemAxes>& axes,
         static_cast<std::int64_t>(axes.size() * kernels.size()), [&](std::int64_t index) {
             const auto i = static_cast<std::size_t>(index);
             const ProblemGroup group = problem_groups(axes[i / kernels.size()]).front();
-            const NamedConfig& kernel = kernels[i % kernels.size()];
+            const std::size_t kernel = i % kernels.size();
             for (const CheckedProblem& problem : group.problems) {
-                if (takes(session, kernel, problem)) {
-                    session.runtime().backward(problem.problem, kernel.config);
-                    break;
+                if (const auto taken = kernel_for(session, kernels, kernel, problem.problem)) {
+                    session.runtime().backward(problem.problem, taken->config);
+                    // Of "default" the next problem may get another.
+                    if (!kernels[kernel].is_default()) {
+                        break;
+                    }
                 }
             }
         });

@@ -12,8 +12,8 @@ namespace backlight::tool {
 
 struct VerifyOptions {
     DeviceChoice device;
-    /// Presets by name, and tile configurations as `parse_tile` takes them; both empty: all
-    /// presets.
+    /// Names for `parse_kernel`, and tile configurations as `parse_tile` takes them; both empty:
+    /// all presets, and what plans choose where that is none of them.
     std::vector<std::string> kernels;
     std::vector<std::string> tiles;
     /// Empty: 64 and 128.

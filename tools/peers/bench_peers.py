@@ -24,7 +24,7 @@ def parse_arguments(arguments=None):
     )
     parser.add_argument(
         "--kernel", action="append", metavar="NAME",
-        help="default, a preset, or tile_64_64_8_2; with :baked behind it, sequence lengths are "
+        help="default, a preset, or a name such as tile_64_64_8_2 or wgmma_64_128_16_3_heads_4; with :baked behind it, sequence lengths are "
         "constants of the kernel; may be repeated [default]",
     )
     parser.add_argument(

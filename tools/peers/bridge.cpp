@@ -1,6 +1,5 @@
 #include "peers/bridge.hpp"
 
-#include <algorithm>
 #include <exception>
 #include <limits>
 #include <memory>
@@ -70,18 +69,14 @@ std::shared_ptr<const backlight::BackwardPlan> plan_for(backlight::Runtime& runt
                                                         const backlight::AttentionProblem& problem,
                                                         std::string_view kernel) {
     constexpr std::string_view baked_suffix = ":baked";
-    constexpr std::string_view tile_prefix = "tile_";
     const bool baked = kernel.ends_with(baked_suffix);
     if (baked) {
         kernel.remove_suffix(baked_suffix.size());
     }
+    const tool::NamedConfig named = tool::parse_kernel(kernel);
     std::optional<backlight::TileConfig> config;
-    if (kernel.starts_with(tile_prefix)) {
-        std::string tile(kernel.substr(tile_prefix.size()));
-        std::ranges::replace(tile, '_', ',');
-        config = tool::parse_tile(tile);
-    } else if (kernel != "default") {
-        config = backlight::kernel_preset(kernel);
+    if (!named.is_default()) {
+        config = named.config;
     } else if (baked) {
         config = runtime.backward(problem)->config();
     }

@@ -18,8 +18,9 @@ int main() {
         backlight::Runtime runtime({.disable_disk_cache = true,
                                     .cache_layers = {{.pack = backlight_kernels()}},
                                     .compile_policy = backlight::CompilePolicy::forbid});
-        // The configuration that problems.json names, whatever would be chosen for the card.
-        const auto plan = runtime.backward(problem, backlight::kernel_preset("v3"));
+        // What is chosen for the card: what was prebuilt where problems.json names no
+        // configuration.
+        const auto plan = runtime.backward(problem);
         for (const backlight::KernelResources& kernel : plan->resources()) {
             std::cout << kernel.kernel << " for " << kernel.target << ": "
                       << (kernel.cached ? "embedded" : "compiled") << '\n';

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "device/target.hpp"
+
 namespace backlight::compiler {
 
 namespace {
@@ -51,7 +53,21 @@ std::string own_lines(const std::optional<std::string>& text,
                        more > 0 ? fmt::format(" | and {} lines more", more) : "");
 }
 
+bool is_emulated(const cache::Key& key) {
+    const std::vector<cache::KeyField> fields = key.fields();
+    return std::ranges::any_of(fields, [](const cache::KeyField& field) {
+        return field.name == "target" && field.value.starts_with(device::emulated_target_prefix);
+    });
+}
+
 }  // namespace
+
+std::vector<cache::NearEntry> nearest_entries(const cache::LayeredCache& cache,
+                                              const cache::Key& key, std::size_t most) {
+    return cache.nearest(key, most, [emulated = is_emulated(key)](const cache::Key& other) {
+        return is_emulated(other) == emulated;
+    });
+}
 
 std::string describe(const cache::FieldDifference& difference) {
     return fmt::format("{}: wanted {}, found {}", difference.name,
@@ -61,9 +77,9 @@ std::string describe(const cache::FieldDifference& difference) {
 
 std::string describe_nearest(const cache::LayeredCache& cache, const cache::Key& key,
                              std::span<const std::string> layer_names) {
-    const std::vector<cache::NearEntry> nearest = cache.nearest(key, 1);
+    const std::vector<cache::NearEntry> nearest = nearest_entries(cache, key, 1);
     if (nearest.empty()) {
-        return "The cache has no entries.";
+        return "The cache has no entries to compare with.";
     }
     const cache::NearEntry& near = nearest.front();
     if (near.differences.empty()) {

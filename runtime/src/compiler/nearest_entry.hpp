@@ -1,12 +1,19 @@
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "backlight/cache/key.hpp"
 #include "backlight/cache/layered_cache.hpp"
 
 namespace backlight::compiler {
+
+/// `LayeredCache::nearest` among what is as real: of a GPU's kernel no entry of the emulated
+/// device, which is of another compiler's making and nobody's replacement, and the reverse.
+std::vector<cache::NearEntry> nearest_entries(const cache::LayeredCache& cache,
+                                              const cache::Key& key, std::size_t most);
 
 /// The entry of the cache that comes nearest to a key, and what differs, as a sentence: "The
 /// nearest entry, in embedded, differs in target: wanted sm_120a, found sm_90a." `layer_names` are

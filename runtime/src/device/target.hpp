@@ -33,6 +33,9 @@ Target target_by_name(std::string_view name);
 /// there is no TMA.
 Target target_by_compute_capability(int major, int minor, std::string_view device_name);
 
+/// How the names of the emulated device's targets begin: "emulated_sm_90a".
+inline constexpr std::string_view emulated_target_prefix = "emulated_";
+
 /// Blocks of a kernel that fit on a multiprocessor at once.
 int resident_blocks(const Target& target, int registers_per_thread, int threads,
                     std::size_t shared_bytes) noexcept;

@@ -165,7 +165,7 @@ cache::Key key_of(const ProgramTexts& texts) {
 }  // namespace
 
 device::Target HostCompiler::emulated(device::Target target) {
-    target.name = "emulated_" + target.name;
+    target.name = std::string(device::emulated_target_prefix) + target.name;
     return target;
 }
 

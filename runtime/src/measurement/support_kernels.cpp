@@ -108,6 +108,18 @@ void SupportKernels::from_float(const float* in, const TensorView& out,
            0, &arguments);
 }
 
+void SupportKernels::count_differences(const void* left, const void* right, std::size_t bytes,
+                                       std::uint32_t* differences) {
+    const kernel::CountDifferencesArguments arguments{
+        .left = static_cast<const std::uint32_t*>(left),
+        .right = static_cast<const std::uint32_t*>(right),
+        .words = static_cast<long long>(bytes / sizeof(std::uint32_t)),
+        .differences = differences};
+    launch(count_differences_, measurement_source, "count_differences",
+           blocks_for(arguments.words, kernel::measurement_threads), kernel::measurement_threads, 0,
+           &arguments);
+}
+
 void SupportKernels::spin(double milliseconds) {
     // Kilohertz are cycles a millisecond. Where the device does not say, a clock of today's cards.
     const int khz = device_.properties().clock_khz;

@@ -29,6 +29,10 @@ class SupportKernels {
     /// The way back, rounded to nearest even.
     void from_float(const float* in, const TensorView& out, const AttentionProblem& problem,
                     std::int64_t seqlen);
+    /// Adds to `*differences`, in device memory, how many words of 32 bits differ. `bytes` is a
+    /// multiple of 4.
+    void count_differences(const void* left, const void* right, std::size_t bytes,
+                           std::uint32_t* differences);
     /// Keeps the stream busy for about that long, so that what follows is enqueued before it runs.
     /// For clocks that a device has: not the emulated one's.
     void spin(double milliseconds);
@@ -50,7 +54,7 @@ class SupportKernels {
     compiler::KernelStore& store_;
     device::Device& device_;
     Stream stream_;
-    Loaded fill_normal_, to_float_, from_float_, spin_;
+    Loaded fill_normal_, to_float_, from_float_, count_differences_, spin_;
     Loaded forward_, backward_query_, backward_key_;
 };
 

@@ -21,22 +21,16 @@ TileConfig hopper_wgmma(const AttentionProblem& problem) {
     return config;
 }
 
-/// Measured on an H200 (docs/measurements/h200_bench.json). At head_dim 128 either fills a
-/// multiprocessor with one block of eight warps, and v2's taller query tile halves the barriers an
-/// operation: equal to v3 with the causal mask, 2 to 4 % faster without. At head_dim 64 v3 takes
-/// 128 registers a thread and 41 KB, so that two blocks fit, and is 16 to 18 % faster.
-const TileConfig& hopper(std::int64_t head_dim) {
-    return kernel_preset(head_dim > 64 ? "v2" : "v3");
-}
-
-/// GeForce Blackwell and whatever else has no wgmma, not measured there. On an H200 slowed to the
-/// tensor rate of a GeForce RTX 5090 it leaves half as many clocks idle as v3. At head_dim 64 there
-/// are registers for query tiles of 64, which halve the exchanges. With the causal mask heads are
-/// taken together, so that long tiles run first, as many as fill a third of that card's 96 MB of L2
-/// cache: Q, dO and dQ in fp32 take 8 bytes an element. Without it all tiles are alike, and one
-/// head is enough.
-TileConfig resident(const AttentionProblem& problem) {
-    TileConfig config = kernel_preset("v5");
+/// Whatever has no wgmma, and on Hopper the lengths that its tiles of 128 keys do not divide: on an
+/// H200 1.25 to 1.5 times as fast as v3 (docs/measurements/h200_v4.json); on GeForce Blackwell not
+/// measured. At head_dim 64 there are registers for query tiles of 64, which halve the exchanges.
+/// With the causal mask heads are taken together, so that long tiles run first, as many as fill a
+/// third of the 96 MB of L2 cache of a GeForce RTX 5090: Q, dO and dQ in fp32 take 8 bytes an
+/// element. Without it all tiles are alike, and one head is enough. v5 leaves out what v4 moves
+/// through memory before and after its main kernel, which an H200's memory does as fast: there v4
+/// is equal at long lengths and up to 4 % faster at N = 512.
+TileConfig resident(const AttentionProblem& problem, const device::Target& target) {
+    TileConfig config = kernel_preset(target.compute_major == 9 ? "v4" : "v5");
     if (problem.head_dim == 64 && problem.seqlen_q % 64 == 0) {
         config.block_q = 64;
     }
@@ -50,7 +44,7 @@ TileConfig resident(const AttentionProblem& problem) {
     return config;
 }
 
-/// For lengths that the presets' tiles of 64 do not divide: the largest tiles that may.
+/// For lengths that tiles of 64 keys do not divide: the largest tiles that may.
 constexpr std::array small_tiles = {
     TileConfig{.block_q = 16, .block_kv = 64, .warps = 4, .stages = 2},
     TileConfig{.block_q = 32, .block_kv = 32, .warps = 4, .stages = 2},
@@ -62,14 +56,9 @@ TileConfig heuristic(const AttentionProblem& problem, const device::Target& targ
     if (const TileConfig wgmma = hopper_wgmma(problem); is_legal(wgmma, problem, target)) {
         return wgmma;
     }
-    const TileConfig first =
-        target.compute_major == 9 ? hopper(problem.head_dim) : resident(problem);
-    if (is_legal(first, problem, target)) {
-        return first;
-    }
-    const TileConfig& second = kernel_preset("v3");
-    if (is_legal(second, problem, target)) {
-        return second;
+    const TileConfig usual = resident(problem, target);
+    if (is_legal(usual, problem, target)) {
+        return usual;
     }
     for (const TileConfig& tiles : small_tiles) {
         if (is_legal(tiles, problem, target)) {
@@ -77,7 +66,7 @@ TileConfig heuristic(const AttentionProblem& problem, const device::Target& targ
         }
     }
     // To be refused by name.
-    return second;
+    return usual;
 }
 
 }  // namespace backlight::tuning

@@ -210,6 +210,12 @@ TEST_CASE("the nearest entries are those that differ in the fewest fields") {
     CHECK(near[1].differences == std::vector<FieldDifference>{{"compiler", "12.9", "12.8"}});
     CHECK(cache.nearest(wanted, 1).size() == 1);
     CHECK(cache.nearest(wanted, 0).empty());
+    // What may not be compared does not count, near as it is.
+    const auto others = cache.nearest(wanted, 10, [&](const Key& stored) {
+        return stored.text().find("sm_90a") == std::string::npos;
+    });
+    REQUIRE(others.size() == 1);
+    CHECK(others[0].stored.key == key("sm_120a", "-O2", "12.8"));
 
     const auto same = cache.nearest(key("sm_120a", "-O2", "12.8"), 10);
     REQUIRE(same.size() == 1);

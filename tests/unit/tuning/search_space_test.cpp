@@ -101,7 +101,7 @@ TEST_CASE("a family is enumerated alone or with the others, and only where it ca
     CHECK(std::ranges::count(resident, KernelFamily::mma_resident, &TileConfig::family) ==
           static_cast<std::ptrdiff_t>(resident.size()));
     // Query tiles of 32; and of 64 where head_dim is 64.
-    CHECK(resident.size() == 6);
+    CHECK(resident.size() == 24);
     CHECK(legal_tiles(square(4096, 64), hopper, KernelFamily::mma_resident).size() == 12);
     for (const char* name : {"sm_100a", "sm_120a"}) {
         CHECK(legal_tiles(problem, target_by_name(name), KernelFamily::wgmma).empty());
@@ -166,7 +166,7 @@ TEST_CASE("the heuristic is legal wherever a configuration with tiles of 16 by 3
 }
 
 TEST_CASE(
-    "the heuristic is wgmma where that is legal, mma_resident elsewhere and on Hopper else mma") {
+    "the heuristic is wgmma where that is legal and else mma_resident and mma where neither is") {
     const device::Target hopper = target_by_name("sm_90a");
     for (const std::int64_t head_dim : {64, 128}) {
         for (std::int64_t seqlen = 128; seqlen <= 16384; seqlen *= 2) {
@@ -200,16 +200,26 @@ TEST_CASE(
         CHECK(heads(1024, head_dim, false) == 1);
         CHECK(heads(8192, head_dim, false) == 1);
     }
-    // 4160 is a multiple of 64, not of 128.
-    CHECK(heuristic(square(4160, 128), hopper) == kernel_preset("v2"));
-    CHECK(heuristic(square(4160, 64), hopper) == kernel_preset("v3"));
-    // Lengths that 64 does not divide.
     const device::Target geforce = target_by_name("sm_120a");
-    CHECK(heuristic(square(4128, 128), geforce).family == KernelFamily::mma);
-    AttentionProblem unequal = square(4160, 64);
-    unequal.seqlen_q = 4128;
-    CHECK(heuristic(unequal, geforce).family == KernelFamily::mma_resident);
-    CHECK(heuristic(unequal, geforce).block_q == 32);
+    for (const device::Target& target : {hopper, geforce}) {
+        for (const std::int64_t head_dim : {64, 128}) {
+            for (std::int64_t seqlen_q = 32; seqlen_q <= 4160; seqlen_q += 32) {
+                // Multiples of 64, none of 128; lengths that 64 does not divide.
+                for (const std::int64_t seqlen_kv : {64, 4160, 4128}) {
+                    AttentionProblem problem = square(seqlen_kv, head_dim);
+                    problem.seqlen_q = seqlen_q;
+                    const TileConfig config = heuristic(problem, target);
+                    CHECK(config.family ==
+                          (seqlen_kv == 4128 ? KernelFamily::mma : KernelFamily::mma_resident));
+                }
+            }
+        }
+        CHECK(heuristic(square(4160, 128), target).block_q == 32);
+        CHECK(heuristic(square(4160, 64), target).block_q == 64);
+        AttentionProblem unequal = square(4160, 64);
+        unequal.seqlen_q = 4128;
+        CHECK(heuristic(unequal, target).block_q == 32);
+    }
     // Groups of heads that fill 32 MiB of Q, dO and dQ.
     const auto geforce_heads = [&](std::int64_t seqlen, std::int64_t head_dim, bool causal) {
         AttentionProblem problem = square(seqlen, head_dim);

@@ -170,6 +170,26 @@ TEST_CASE("the table tells of each configuration how much faster than the preset
     CHECK(!contains(text, "wrong:"));
 }
 
+TEST_CASE("of the emulated device's times no winner is named and no speed is told") {
+    const std::string text = format_tune(report(), TimesOf::emulated_device);
+    CAPTURE(text);
+    CHECK(contains(text, "say nothing about a GPU: no winner is named"));
+    for (const char* claim : {"*", " ms", "TFLOP", "over v1", "%", "used from now on"}) {
+        CAPTURE(claim);
+        CHECK_FALSE(contains(text, claim));
+    }
+    // As they were tried, not by their times.
+    CHECK(text.find("\nv1 ") < text.find("\nv3 "));
+    CHECK(text.find("\nv3 ") < text.find("\ntile_64_128_8_1 "));
+    CHECK(contains(text, "4 timed"));
+    const auto document = to_json(report(), TimesOf::emulated_device);
+    CHECK(document["winner"].is_null());
+    CHECK(document["speed_of_winner_against"]["v1"].is_null());
+    CHECK(document["presets_that_beat_the_winner"].empty());
+    check_failure({"tune", "--device", "emulated", "--shape", "1_1_64_64", "--plot", "a.svg"},
+                  {"invalid_argument", "plot is 'a.svg'", "--device emulated"});
+}
+
 TEST_CASE("speeds of different runs are compared by their baselines") {
     TuneReport two_runs = report();
     // Known from a day when the card ran at half the speed.

@@ -50,7 +50,7 @@ inline tuning::Record record(const TileConfig& config, double milliseconds,
             .samples_milliseconds = std::vector<double>(20, milliseconds),
             .baseline_milliseconds = 1,
             .date = "2026-01-01T00:00:00Z",
-            .families = {KernelFamily::mma, KernelFamily::wgmma}};
+            .families = {kernel_families().begin(), kernel_families().end()}};
 }
 
 inline tuning::Database database_of(const std::vector<tuning::Record>& records) {

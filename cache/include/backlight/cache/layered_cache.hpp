@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -101,7 +102,10 @@ class LayeredCache {
     std::optional<std::size_t> locate(const Key& key) const noexcept;
     /// Those whose keys differ from this one in the fewest fields, of all layers; the last used
     /// first, at most so many. An entry of that very key, which differs in none, counts as well.
-    std::vector<NearEntry> nearest(const Key& key, std::size_t most) const noexcept;
+    /// Only those whose keys are `comparable`; without it all are.
+    std::vector<NearEntry> nearest(
+        const Key& key, std::size_t most,
+        const std::function<bool(const Key&)>& comparable = {}) const noexcept;
 
     /// In the order in which they are looked in.
     std::size_t layer_count() const noexcept { return layers_.size(); }
