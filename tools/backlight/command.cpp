@@ -103,6 +103,7 @@ void add_bench(const Setup& setup) {
         std::string regime = "cool";
         bool causal = false, full = false, both = false;
         bool no_pdl = false, no_matmul = false;
+        FeatureArguments features;
     };
     const auto arguments = std::make_shared<Arguments>();
     BenchOptions& options = arguments->options;
@@ -118,6 +119,9 @@ void add_bench(const Setup& setup) {
     command->add_flag("--causal", arguments->causal, "With the causal mask (the default)");
     command->add_flag("--full", arguments->full, "Without a mask");
     command->add_flag("--both", arguments->both, "With and without the mask");
+    arguments->features.add_to(*command);
+    arguments->features.add_heads_to(*command);
+    arguments->features.add_seqlen_kv_to(*command);
     command->add_option("--dtype", arguments->dtype, "bf16 or fp16 [bf16]");
     command->add_option("--layout", arguments->layout, "bhsd, bshd or packed_qkv [bhsd]");
     command->add_flag("--bake-seqlen", options.bake_seqlen,
@@ -156,6 +160,7 @@ void add_bench(const Setup& setup) {
             chosen.full = arguments->full || arguments->both;
             chosen.causal = arguments->causal || arguments->both || !chosen.full;
             chosen.dtype = parse_dtype(arguments->dtype);
+            chosen.features = arguments->features.resolve();
             chosen.layout = layout_by_name(arguments->layout);
             chosen.cool = arguments->regime == "cool";
             chosen.programmatic_dependent_launch = !arguments->no_pdl;
@@ -170,6 +175,7 @@ void add_verify(const Setup& setup) {
     struct Arguments {
         VerifyOptions options;
         std::vector<std::string> dtypes;
+        FeatureArguments features;
         EmulationArguments schedule;
     };
     const auto arguments = std::make_shared<Arguments>();
@@ -183,6 +189,8 @@ void add_verify(const Setup& setup) {
         "block_q,block_kv,warps,stages or family=wgmma,heads_per_group=8, may be repeated");
     command->add_option("--head-dim", options.head_dims, "May be repeated [64 128]");
     command->add_option("--dtype", arguments->dtypes, "bf16 or fp16, may be repeated [both]");
+    arguments->features.add_to(*command);
+    arguments->features.add_heads_to(*command);
     command->add_option("--repeats", options.repeats, "Runs of each problem [3]");
     arguments->schedule.add_to(*command);
     command->add_flag("--quick", options.quick, "A few problems of each group only");
@@ -194,6 +202,7 @@ void add_verify(const Setup& setup) {
         setup.action = [setup, arguments] {
             VerifyOptions& chosen = arguments->options;
             chosen.device = arguments->schedule.applied_to(setup.device);
+            chosen.features = arguments->features.resolve();
             if (!arguments->dtypes.empty()) {
                 chosen.dtypes.clear();
             }
@@ -216,6 +225,7 @@ void add_run(const Setup& setup) {
     struct Arguments {
         RunOptions options;
         std::string layout = "bhsd";
+        FeatureArguments features;
         EmulationArguments schedule;
     };
     const auto arguments = std::make_shared<Arguments>();
@@ -226,6 +236,7 @@ void add_run(const Setup& setup) {
     command->add_option("--out", options.out, "File to write")->required();
     command->add_option("--kernel", options.kernel, "Preset [the device's default]");
     command->add_flag("--causal", options.causal, "With the causal mask");
+    arguments->features.add_to(*command);
     command->add_option("--softmax-scale", options.softmax_scale, "[1/sqrt(head_dim)]");
     command->add_option("--layout", arguments->layout, "bhsd or bshd [bhsd]");
     arguments->schedule.add_to(*command);
@@ -233,6 +244,7 @@ void add_run(const Setup& setup) {
         setup.action = [setup, arguments] {
             arguments->options.device = arguments->schedule.applied_to(setup.device);
             arguments->options.layout = layout_by_name(arguments->layout);
+            arguments->options.features = arguments->features.resolve();
             return run_file(arguments->options);
         };
     });

@@ -8,6 +8,9 @@ std::vector<KernelPlan> backward_chain(const AttentionProblem& problem, const Ti
                                        const device::Target& target) {
     validate(problem);
     validate(config, problem, target);
+    if (problem.is_empty()) {
+        return {};
+    }
     if (config.family == KernelFamily::wgmma) {
         return {delta_kernel(problem, config, target), wgmma_kernel(problem, config, target)};
     }

@@ -94,6 +94,7 @@ kernel::ConvertArguments convert_arguments(const AttentionProblem& problem,
                                            const WorkspaceLayout& layout, void* workspace) noexcept;
 
 /// The whole chain in launch order, after validation: delta, main and, but after wgmma, convert.
+/// Nothing for a problem without scores.
 std::vector<KernelPlan> backward_chain(const AttentionProblem& problem, const TileConfig& config,
                                        const device::Target& target);
 
