@@ -2,23 +2,27 @@
 // large for the host. It shares no trick with them: no tensor cores, no 16-bit intermediates, no
 // base-2 exponential, nothing accumulated by atomics.
 //
-// A block owns 32 rows (queries, or keys in the backward of keys) and walks over the rows of the
-// other kind, 32 at a time. Sixteen threads share a row of the block: each of the 128 threads holds
-// 4 rows × 2 columns of a score tile and 4 rows × 8 columns of a result.
+// A block owns a tile of 32 rows (queries, or keys in the backward of keys), or of 16 where rows
+// are long, and walks over the rows of the other kind in tiles of the same size. Sixteen threads
+// share a row of the block: with 32 rows each of the 128 threads holds 4 rows × 2 columns of a
+// score tile and 4 rows × 8 columns of a result.
 #include "arguments/attention_backward.h"
 #include "primitives/reduction.cuh"
 #include "primitives/types.cuh"
+#include "specialisation.cuh"
 
 namespace backlight::kernel {
 
-constexpr int tile_rows = reference_tile_rows;
-constexpr int row_stride = reference_row_stride;
-constexpr int score_stride = reference_score_stride;
+using specialisation::head_dim_limit;
+using specialisation::row_stride;
+using specialisation::score_stride;
+using specialisation::tile_rows;
 constexpr int threads_per_row = 16;
-constexpr int rows_per_thread = 4;
+constexpr int rows_per_thread = tile_rows * threads_per_row / reference_threads;
 constexpr int scores_per_thread = tile_rows / threads_per_row;
-constexpr int vectors_per_thread = reference_head_dim_limit / (4 * threads_per_row);
+constexpr int vectors_per_thread = head_dim_limit / (4 * threads_per_row);
 static_assert(reference_threads / threads_per_row * rows_per_thread == tile_rows, "rows covered");
+static_assert(scores_per_thread * threads_per_row == tile_rows, "scores covered");
 
 /// A thread's part of a score tile. Columns lie threads_per_row apart.
 struct Scores {
@@ -38,22 +42,30 @@ __device__ __forceinline__ int thread_column() {
     return static_cast<int>(threadIdx.x) % threads_per_row;
 }
 
-__device__ __forceinline__ int smaller(int a, int b) {
+__device__ __forceinline__ int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
+}
+
+__device__ __forceinline__ int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+__device__ __forceinline__ float infinity() {
+    return __int_as_float(0x7f800000);
 }
 
 __device__ __forceinline__ float minus_infinity() {
     return __int_as_float(0xff800000);
 }
 
-/// Rows first_row … first_row + 31 of a head. What lies outside the tensor becomes 0, so that it
+/// A tile of rows of a head, from first_row on. What lies outside the tensor becomes 0, so that it
 /// adds nothing to any sum.
 __device__ __forceinline__ void load_tile(float* tile, const float* head, int first_row, int seqlen,
                                           int head_dim) {
-    for (int i = static_cast<int>(threadIdx.x); i < tile_rows * reference_head_dim_limit;
+    for (int i = static_cast<int>(threadIdx.x); i < tile_rows * head_dim_limit;
          i += reference_threads) {
-        const int row = i / reference_head_dim_limit;
-        const int column = i % reference_head_dim_limit;
+        const int row = i / head_dim_limit;
+        const int column = i % head_dim_limit;
         const bool inside = first_row + row < seqlen && column < head_dim;
         tile[row * row_stride + column] =
             inside ? head[static_cast<int64_t>(first_row + row) * head_dim + column] : 0.0f;
@@ -174,26 +186,49 @@ __device__ __forceinline__ void load_row_statistics(float* lse, float* delta,
         const bool inside = first_query + row < arguments.seqlen_q;
         const int64_t flat_row = batch_head * arguments.seqlen_q + first_query + row;
         float sum = 0;
-        for (int d = lane; inside && d < arguments.head_dim; d += warp_size) {
-            sum += arguments.o[flat_row * arguments.head_dim + d] *
-                   arguments.d_o[flat_row * arguments.head_dim + d];
+        for (int d = lane; inside && d < arguments.head_dim_v; d += warp_size) {
+            sum += arguments.o[flat_row * arguments.head_dim_v + d] *
+                   arguments.d_o[flat_row * arguments.head_dim_v + d];
         }
         sum = warp_sum<warp_size>(sum);
         if (lane == 0) {
-            delta[row] = sum;
-            lse[row] = inside ? arguments.lse[flat_row] : 0.0f;
+            // A row that attends to nothing has P = 0: exp(S − ∞). Its O may be anything.
+            const float given = inside ? arguments.lse[flat_row] : 0.0f;
+            const bool nothing = fabsf(given) == infinity();
+            lse[row] = nothing ? infinity() : given;
+            delta[row] = nothing ? 0.0f : sum;
         }
     }
 }
 
 __device__ __forceinline__ bool visible(const ReferenceArguments& arguments, int query, int key) {
     return query < arguments.seqlen_q && key < arguments.seqlen_kv &&
-           (!arguments.causal || key <= query);
+           key - query >= arguments.first_diagonal && key - query <= arguments.last_diagonal;
 }
 
-/// Keys that some query before `query_end` sees.
-__device__ __forceinline__ int visible_keys(const ReferenceArguments& arguments, int query_end) {
-    return arguments.causal ? smaller(arguments.seqlen_kv, query_end) : arguments.seqlen_kv;
+/// Rows of the other kind that a tile has to do with, from the first of a tile on.
+struct RowRange {
+    int first;
+    int end;
+
+    __device__ __forceinline__ RowRange(int64_t first_, int64_t end_, int seqlen) {
+        first = static_cast<int>(smaller(larger(first_, 0), seqlen)) / tile_rows * tile_rows;
+        end = static_cast<int>(smaller(end_, seqlen));
+    }
+};
+
+/// Keys that some query of the tile sees.
+__device__ __forceinline__ RowRange visible_keys(const ReferenceArguments& arguments,
+                                                 int64_t first_query) {
+    return {first_query + arguments.first_diagonal,
+            first_query + tile_rows + arguments.last_diagonal, arguments.seqlen_kv};
+}
+
+/// Queries that see some key of the tile.
+__device__ __forceinline__ RowRange seeing_queries(const ReferenceArguments& arguments,
+                                                   int64_t first_key) {
+    return {first_key - arguments.last_diagonal, first_key + tile_rows - arguments.first_diagonal,
+            arguments.seqlen_q};
 }
 
 /// The block's head and first row, where `seqlen` rows a head are divided into tiles.
@@ -219,9 +254,11 @@ extern "C" __global__ void __launch_bounds__(reference_threads)
 
     const OwnedTile owned(arguments.seqlen_q);
     const int head_dim = arguments.head_dim;
-    const int64_t q_offset = owned.batch_head * arguments.seqlen_q * head_dim;
-    const int64_t kv_offset = owned.batch_head * arguments.seqlen_kv * head_dim;
-    load_tile(q_tile, arguments.q + q_offset, owned.first_row, arguments.seqlen_q, head_dim);
+    const int head_dim_v = arguments.head_dim_v;
+    const int64_t q_row = owned.batch_head * arguments.seqlen_q;
+    const int64_t kv_row = owned.batch_head / arguments.heads_per_kv_head * arguments.seqlen_kv;
+    load_tile(q_tile, arguments.q + q_row * head_dim, owned.first_row, arguments.seqlen_q,
+              head_dim);
 
     // Online softmax: sums are relative to the largest score so far, and rescaled when it grows.
     Sums o = {};
@@ -231,11 +268,13 @@ extern "C" __global__ void __launch_bounds__(reference_threads)
         largest[i] = minus_infinity();
         row_sum[i] = 0;
     }
-    const int keys = visible_keys(arguments, owned.first_row + tile_rows);
-    for (int first_key = 0; first_key < keys; first_key += tile_rows) {
+    const RowRange keys = visible_keys(arguments, owned.first_row);
+    for (int first_key = keys.first; first_key < keys.end; first_key += tile_rows) {
         __syncthreads();  // the tiles of the step before are no longer read
-        load_tile(k_tile, arguments.k + kv_offset, first_key, arguments.seqlen_kv, head_dim);
-        load_tile(v_tile, arguments.v + kv_offset, first_key, arguments.seqlen_kv, head_dim);
+        load_tile(k_tile, arguments.k + kv_row * head_dim, first_key, arguments.seqlen_kv,
+                  head_dim);
+        load_tile(v_tile, arguments.v + kv_row * head_dim_v, first_key, arguments.seqlen_kv,
+                  head_dim_v);
         __syncthreads();
         Scores scores = dot(q_tile, k_tile, head_dim);
 #pragma unroll
@@ -255,7 +294,7 @@ extern "C" __global__ void __launch_bounds__(reference_threads)
                     fmaxf(tile_largest, __shfl_xor_sync(0xffffffffu, tile_largest, distance));
             }
             const float new_largest = fmaxf(largest[i], tile_largest);
-            // Rows past the end see no key, and no difference of infinities may be formed.
+            // A row may see no key, and no difference of infinities may be formed.
             const float base = new_largest == minus_infinity() ? 0.0f : new_largest;
             float tile_sum = 0;
 #pragma unroll
@@ -280,14 +319,14 @@ extern "C" __global__ void __launch_bounds__(reference_threads)
     float factor[rows_per_thread];
 #pragma unroll
     for (int i = 0; i < rows_per_thread; ++i) {
-        factor[i] = 1.0f / row_sum[i];
+        factor[i] = row_sum[i] > 0.0f ? 1.0f / row_sum[i] : 0.0f;
         const int query = owned.first_row + thread_row() + i;
         if (query < arguments.seqlen_q && thread_column() == 0) {
-            arguments.lse[owned.batch_head * arguments.seqlen_q + query] =
-                largest[i] + logf(row_sum[i]);
+            arguments.lse[q_row + query] = largest[i] + logf(row_sum[i]);
         }
     }
-    store_sums(arguments.o + q_offset, o, factor, owned.first_row, arguments.seqlen_q, head_dim);
+    store_sums(arguments.o + q_row * head_dim_v, o, factor, owned.first_row, arguments.seqlen_q,
+               head_dim_v);
 }
 
 extern "C" __global__ void __launch_bounds__(reference_threads)
@@ -302,20 +341,25 @@ extern "C" __global__ void __launch_bounds__(reference_threads)
 
     const OwnedTile owned(arguments.seqlen_q);
     const int head_dim = arguments.head_dim;
-    const int64_t q_offset = owned.batch_head * arguments.seqlen_q * head_dim;
-    const int64_t kv_offset = owned.batch_head * arguments.seqlen_kv * head_dim;
-    load_tile(q_tile, arguments.q + q_offset, owned.first_row, arguments.seqlen_q, head_dim);
-    load_tile(d_o_tile, arguments.d_o + q_offset, owned.first_row, arguments.seqlen_q, head_dim);
+    const int head_dim_v = arguments.head_dim_v;
+    const int64_t q_row = owned.batch_head * arguments.seqlen_q;
+    const int64_t kv_row = owned.batch_head / arguments.heads_per_kv_head * arguments.seqlen_kv;
+    load_tile(q_tile, arguments.q + q_row * head_dim, owned.first_row, arguments.seqlen_q,
+              head_dim);
+    load_tile(d_o_tile, arguments.d_o + q_row * head_dim_v, owned.first_row, arguments.seqlen_q,
+              head_dim_v);
     load_row_statistics(lse, delta, arguments, owned.batch_head, owned.first_row);
 
     Sums d_q = {};
-    const int keys = visible_keys(arguments, owned.first_row + tile_rows);
-    for (int first_key = 0; first_key < keys; first_key += tile_rows) {
+    const RowRange keys = visible_keys(arguments, owned.first_row);
+    for (int first_key = keys.first; first_key < keys.end; first_key += tile_rows) {
         __syncthreads();
-        load_tile(k_tile, arguments.k + kv_offset, first_key, arguments.seqlen_kv, head_dim);
-        load_tile(v_tile, arguments.v + kv_offset, first_key, arguments.seqlen_kv, head_dim);
+        load_tile(k_tile, arguments.k + kv_row * head_dim, first_key, arguments.seqlen_kv,
+                  head_dim);
+        load_tile(v_tile, arguments.v + kv_row * head_dim_v, first_key, arguments.seqlen_kv,
+                  head_dim_v);
         __syncthreads();
-        Scores d_s = dot(d_o_tile, v_tile, head_dim);
+        Scores d_s = dot(d_o_tile, v_tile, head_dim_v);
         const Scores scores = dot(q_tile, k_tile, head_dim);
 #pragma unroll
         for (int i = 0; i < rows_per_thread; ++i) {
@@ -337,7 +381,7 @@ extern "C" __global__ void __launch_bounds__(reference_threads)
     for (int i = 0; i < rows_per_thread; ++i) {
         factor[i] = arguments.softmax_scale;
     }
-    store_sums(arguments.d_q + q_offset, d_q, factor, owned.first_row, arguments.seqlen_q,
+    store_sums(arguments.d_q + q_row * head_dim, d_q, factor, owned.first_row, arguments.seqlen_q,
                head_dim);
 }
 
@@ -352,44 +396,52 @@ extern "C" __global__ void __launch_bounds__(reference_threads)
     float* lse = d_s_tile + tile_rows * score_stride;
     float* delta = lse + tile_rows;
 
-    const OwnedTile owned(arguments.seqlen_kv);
+    const OwnedTile owned(arguments.seqlen_kv);  // of a head of keys and values
     const int head_dim = arguments.head_dim;
-    const int64_t q_offset = owned.batch_head * arguments.seqlen_q * head_dim;
-    const int64_t kv_offset = owned.batch_head * arguments.seqlen_kv * head_dim;
-    load_tile(k_tile, arguments.k + kv_offset, owned.first_row, arguments.seqlen_kv, head_dim);
-    load_tile(v_tile, arguments.v + kv_offset, owned.first_row, arguments.seqlen_kv, head_dim);
+    const int head_dim_v = arguments.head_dim_v;
+    const int64_t kv_row = owned.batch_head * arguments.seqlen_kv;
+    load_tile(k_tile, arguments.k + kv_row * head_dim, owned.first_row, arguments.seqlen_kv,
+              head_dim);
+    load_tile(v_tile, arguments.v + kv_row * head_dim_v, owned.first_row, arguments.seqlen_kv,
+              head_dim_v);
 
     // Scores are computed transposed, a row a key, so that the products with dO and Q are the same
     // as in the other kernels.
     Sums d_k = {};
     Sums d_v = {};
-    for (int first_query = arguments.causal ? owned.first_row : 0; first_query < arguments.seqlen_q;
-         first_query += tile_rows) {
-        __syncthreads();
-        load_tile(q_tile, arguments.q + q_offset, first_query, arguments.seqlen_q, head_dim);
-        load_tile(d_o_tile, arguments.d_o + q_offset, first_query, arguments.seqlen_q, head_dim);
-        load_row_statistics(lse, delta, arguments, owned.batch_head, first_query);
-        __syncthreads();
-        Scores p = dot(k_tile, q_tile, head_dim);
-        Scores d_s = dot(v_tile, d_o_tile, head_dim);
+    const RowRange queries = seeing_queries(arguments, owned.first_row);
+    for (int member = 0; member < arguments.heads_per_kv_head; ++member) {
+        const int64_t head = owned.batch_head * arguments.heads_per_kv_head + member;
+        const int64_t q_row = head * arguments.seqlen_q;
+        for (int first_query = queries.first; first_query < queries.end; first_query += tile_rows) {
+            __syncthreads();
+            load_tile(q_tile, arguments.q + q_row * head_dim, first_query, arguments.seqlen_q,
+                      head_dim);
+            load_tile(d_o_tile, arguments.d_o + q_row * head_dim_v, first_query, arguments.seqlen_q,
+                      head_dim_v);
+            load_row_statistics(lse, delta, arguments, head, first_query);
+            __syncthreads();
+            Scores p = dot(k_tile, q_tile, head_dim);
+            Scores d_s = dot(v_tile, d_o_tile, head_dim_v);
 #pragma unroll
-        for (int i = 0; i < rows_per_thread; ++i) {
-            const int key = owned.first_row + thread_row() + i;
+            for (int i = 0; i < rows_per_thread; ++i) {
+                const int key = owned.first_row + thread_row() + i;
 #pragma unroll
-            for (int j = 0; j < scores_per_thread; ++j) {
-                const int row = thread_column() + j * threads_per_row;
-                float& weight = p.value[i][j];
-                weight = visible(arguments, first_query + row, key)
-                             ? expf(arguments.softmax_scale * weight - lse[row])
-                             : 0.0f;
-                d_s.value[i][j] = weight * (d_s.value[i][j] - delta[row]);
+                for (int j = 0; j < scores_per_thread; ++j) {
+                    const int row = thread_column() + j * threads_per_row;
+                    float& weight = p.value[i][j];
+                    weight = visible(arguments, first_query + row, key)
+                                 ? expf(arguments.softmax_scale * weight - lse[row])
+                                 : 0.0f;
+                    d_s.value[i][j] = weight * (d_s.value[i][j] - delta[row]);
+                }
             }
+            store_scores(p_tile, p);
+            store_scores(d_s_tile, d_s);
+            __syncthreads();
+            accumulate(d_v, p_tile, d_o_tile);
+            accumulate(d_k, d_s_tile, q_tile);
         }
-        store_scores(p_tile, p);
-        store_scores(d_s_tile, d_s);
-        __syncthreads();
-        accumulate(d_v, p_tile, d_o_tile);
-        accumulate(d_k, d_s_tile, q_tile);
     }
     float scale[rows_per_thread];
     float one[rows_per_thread];
@@ -397,9 +449,10 @@ extern "C" __global__ void __launch_bounds__(reference_threads)
         scale[i] = arguments.softmax_scale;
         one[i] = 1.0f;
     }
-    store_sums(arguments.d_k + kv_offset, d_k, scale, owned.first_row, arguments.seqlen_kv,
+    store_sums(arguments.d_k + kv_row * head_dim, d_k, scale, owned.first_row, arguments.seqlen_kv,
                head_dim);
-    store_sums(arguments.d_v + kv_offset, d_v, one, owned.first_row, arguments.seqlen_kv, head_dim);
+    store_sums(arguments.d_v + kv_row * head_dim_v, d_v, one, owned.first_row, arguments.seqlen_kv,
+               head_dim_v);
 }
 
 }  // namespace backlight::kernel

@@ -106,28 +106,11 @@ struct ConvertArguments {
     int seqlen_q;
 };
 
-// The kernels of attention_reference.cu: a block owns a tile of rows, queries or keys, and walks
-// over the rows of the other kind in tiles of the same size.
-constexpr int reference_tile_rows = 32;
+/// Threads of a block of every kernel of attention_reference.cu.
 constexpr int reference_threads = 128;
-constexpr int reference_head_dim_limit = 128;
-/// Four floats of padding keep the 16-byte loads of neighbouring rows on different banks.
-constexpr int reference_row_stride = reference_head_dim_limit + 4;
-constexpr int reference_score_stride = reference_tile_rows + 4;
-
-/// Dynamic shared memory, in bytes: tiles of Q, K, V (and dO), tiles of scores, and the statistics
-/// of a tile's query rows.
-constexpr int reference_row_tile_bytes = 4 * reference_tile_rows * reference_row_stride;
-constexpr int reference_score_tile_bytes = 4 * reference_tile_rows * reference_score_stride;
-constexpr int reference_forward_shared_bytes =
-    3 * reference_row_tile_bytes + reference_score_tile_bytes;
-constexpr int reference_backward_query_shared_bytes =
-    4 * reference_row_tile_bytes + reference_score_tile_bytes + 2 * 4 * reference_tile_rows;
-constexpr int reference_backward_key_shared_bytes =
-    4 * reference_row_tile_bytes + 2 * reference_score_tile_bytes + 2 * 4 * reference_tile_rows;
 
 /// attention_reference_*: plain fp32 kernels over contiguous fp32 tensors (batch · heads, seqlen,
-/// head_dim). A causal mask needs seqlen_q == seqlen_kv, a head_dim at most the limit above.
+/// head_dim) of any lengths, 0 among them.
 struct ReferenceArguments {
     const float* q;
     const float* k;
@@ -139,10 +122,14 @@ struct ReferenceArguments {
     float* d_k;
     float* d_v;
     float softmax_scale;
+    int heads_per_kv_head;  // neighbours that use one head of keys and values
     int seqlen_q;
     int seqlen_kv;
     int head_dim;
-    int causal;
+    int head_dim_v;
+    // A query attends to the keys with first_diagonal ≤ key − query ≤ last_diagonal.
+    int first_diagonal;
+    int last_diagonal;
 };
 
 }  // namespace backlight::kernel

@@ -584,6 +584,15 @@ BACKLIGHT_EXPORT CUresult cuMemsetD8Async(CUdeviceptr destination, unsigned char
     return outcome("cuMemsetD8Async");
 }
 
+BACKLIGHT_EXPORT CUresult cuMemsetD2D8Async(CUdeviceptr destination, std::size_t pitch,
+                                            unsigned char value, std::size_t width,
+                                            std::size_t height, CUstream) {
+    for (std::size_t row = 0; row < height; ++row) {
+        std::memset(reinterpret_cast<void*>(destination + row * pitch), value, width);
+    }
+    return outcome("cuMemsetD2D8Async");
+}
+
 // --- Streams, graphs, events: handles with nothing behind them ----------------------------------
 
 BACKLIGHT_EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned) {

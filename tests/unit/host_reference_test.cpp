@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "backlight/error.hpp"
@@ -19,6 +21,7 @@ using backlight::AttentionProblem;
 using backlight::DataType;
 using backlight::Error;
 using backlight::ErrorCode;
+using backlight::MaskAlignment;
 using backlight::widen;
 using backlight::verification::InputKind;
 using backlight::verification::InputTensors;
@@ -47,7 +50,7 @@ struct Attention {
         d_o = to_doubles(problem.dtype, inputs.d_o);
         // NaN shows what is read before it is written, or not written at all.
         const double poison = std::numeric_limits<double>::quiet_NaN();
-        o.assign(q.size(), poison);
+        o.assign(d_o.size(), poison);
         lse.assign(static_cast<std::size_t>(problem.batch * problem.heads * problem.seqlen_q),
                    poison);
         d_q.assign(q.size(), poison);
@@ -88,12 +91,15 @@ struct Attention {
         const auto keys = static_cast<std::size_t>(problem.seqlen_kv);
         double sum = 0;
         for (std::size_t c = 0; c < d; ++c) {
-            sum += q[(head * queries + query) * d + c] * k[(head * keys + key) * d + c];
+            sum += q[(head * queries + query) * d + c] * k[(head / group() * keys + key) * d + c];
         }
         return sum * static_cast<double>(problem.effective_softmax_scale());
     }
 
     std::size_t heads() const { return static_cast<std::size_t>(problem.batch * problem.heads); }
+    std::size_t group() const {
+        return static_cast<std::size_t>(problem.heads / problem.effective_heads_kv());
+    }
     std::size_t visible_keys(std::size_t query) const {
         return problem.causal ? query + 1 : static_cast<std::size_t>(problem.seqlen_kv);
     }
@@ -129,6 +135,72 @@ void check_finite_differences(const AttentionProblem& problem) {
     CHECK(finite_difference_error(attention, attention.q, attention.d_q) < 1e-7);
     CHECK(finite_difference_error(attention, attention.k, attention.d_k) < 1e-7);
     CHECK(finite_difference_error(attention, attention.v, attention.d_v) < 1e-7);
+}
+
+/// Causal masks and windows in both alignments, one-sided ones and those that leave one key a query
+/// among them.
+std::vector<AttentionProblem> masks() {
+    std::vector<AttentionProblem> all;
+    for (const MaskAlignment alignment : {MaskAlignment::top_left, MaskAlignment::bottom_right}) {
+        all.push_back({.causal = true, .mask_alignment = alignment});
+        all.push_back({.causal = true, .mask_alignment = alignment, .window_left = 2});
+        all.push_back({.mask_alignment = alignment, .window_left = 1});
+        all.push_back({.mask_alignment = alignment, .window_right = 1});
+        all.push_back({.mask_alignment = alignment, .window_left = 2, .window_right = 1});
+        all.push_back({.mask_alignment = alignment, .window_left = 0, .window_right = 0});
+        all.push_back({.causal = true,
+                       .mask_alignment = alignment,
+                       .window_left = std::numeric_limits<std::int64_t>::max(),
+                       .window_right = 3});
+    }
+    return all;
+}
+
+/// The mask, as AttentionProblem states it.
+bool attends(const AttentionProblem& problem, std::int64_t query, std::int64_t key) {
+    std::int64_t position = query;
+    if (problem.mask_alignment == MaskAlignment::bottom_right) {
+        position += problem.seqlen_kv - problem.seqlen_q;
+    }
+    return (!problem.causal || key <= position) &&
+           (!problem.window_left || position - key <= *problem.window_left) &&
+           (!problem.window_right || key - position <= *problem.window_right);
+}
+
+/// The largest difference of O and LSE from sums over keys, one by one.
+double forward_error(const Attention& attention) {
+    const AttentionProblem& problem = attention.problem;
+    const auto d_v = static_cast<std::size_t>(problem.effective_head_dim_v());
+    const auto keys = static_cast<std::size_t>(problem.seqlen_kv);
+    double worst = 0;
+    std::size_t row = 0;
+    for (std::size_t head = 0; head < attention.heads(); ++head) {
+        for (std::int64_t i = 0; i < problem.seqlen_q; ++i, ++row) {
+            double sum = 0;
+            std::vector<double> o(d_v);
+            for (std::int64_t j = 0; j < problem.seqlen_kv; ++j) {
+                if (!attends(problem, i, j)) {
+                    continue;
+                }
+                const auto key = static_cast<std::size_t>(j);
+                const double weight =
+                    std::exp(attention.logit(head, static_cast<std::size_t>(i), key));
+                sum += weight;
+                for (std::size_t c = 0; c < d_v; ++c) {
+                    const std::size_t value = (head / attention.group() * keys + key) * d_v + c;
+                    o[c] += weight * attention.v[value];
+                }
+            }
+            const double lse = std::log(sum);
+            worst = std::max(worst, lse == attention.lse[row] ? 0  // both may be infinite
+                                                              : std::abs(lse - attention.lse[row]));
+            for (std::size_t c = 0; c < d_v; ++c) {
+                const double expected = sum > 0 ? o[c] / sum : 0;
+                worst = std::max(worst, std::abs(expected - attention.o[row * d_v + c]));
+            }
+        }
+    }
+    return worst;
 }
 
 template <typename Call>
@@ -180,6 +252,160 @@ TEST_CASE("the backward is the derivative of the forward with a negative softmax
                               .head_dim = 5,
                               .causal = true,
                               .softmax_scale = -0.7F});
+}
+
+TEST_CASE("the backward is the derivative of the forward with grouped heads") {
+    for (const std::int64_t heads_kv : {1, 2, 4}) {
+        CAPTURE(heads_kv);
+        check_finite_differences({.batch = 2,
+                                  .heads = 4,
+                                  .heads_kv = heads_kv,
+                                  .seqlen_q = 3,
+                                  .seqlen_kv = 4,
+                                  .head_dim = 5});
+    }
+}
+
+TEST_CASE("the backward is the derivative of the forward with values of another head dimension") {
+    for (const auto& [head_dim, head_dim_v] : {std::pair{6, 3}, std::pair{3, 7}}) {
+        CAPTURE(head_dim);
+        check_finite_differences({.batch = 2,
+                                  .heads = 2,
+                                  .seqlen_q = 4,
+                                  .seqlen_kv = 5,
+                                  .head_dim = head_dim,
+                                  .head_dim_v = head_dim_v});
+    }
+}
+
+TEST_CASE("the backward is the derivative of the forward with any mask and unequal lengths") {
+    for (const AttentionProblem& mask : masks()) {
+        for (const auto& [seqlen_q, seqlen_kv] :
+             {std::pair{6, 6}, std::pair{3, 7}, std::pair{7, 3}}) {
+            AttentionProblem problem = mask;
+            problem.heads = 2;
+            problem.heads_kv = 1;
+            problem.seqlen_q = seqlen_q;
+            problem.seqlen_kv = seqlen_kv;
+            problem.head_dim = 4;
+            problem.head_dim_v = 3;
+            CAPTURE(to_string(problem));
+            check_finite_differences(problem);
+        }
+    }
+}
+
+TEST_CASE("with any mask O and LSE are those of the keys that the mask's inequalities leave") {
+    for (const AttentionProblem& mask : masks()) {
+        for (const auto& [seqlen_q, seqlen_kv] :
+             {std::pair{9, 9}, std::pair{4, 11}, std::pair{11, 4}, std::pair{1, 6},
+              std::pair{6, 1}}) {
+            AttentionProblem problem = mask;
+            problem.batch = 2;
+            problem.heads = 4;
+            problem.heads_kv = 2;
+            problem.seqlen_q = seqlen_q;
+            problem.seqlen_kv = seqlen_kv;
+            problem.head_dim = 5;
+            problem.head_dim_v = 3;
+            CAPTURE(to_string(problem));
+            Attention attention(problem);
+            attention.forward();
+            CHECK(forward_error(attention) < 1e-13);
+        }
+    }
+}
+
+TEST_CASE("a query that attends to nothing has no output and no gradient and gives none") {
+    // The first three of five queries stand before the first of two keys.
+    Attention attention(
+        {.heads = 2, .heads_kv = 1, .seqlen_q = 5, .seqlen_kv = 2, .head_dim = 3, .causal = true});
+    attention.forward();
+    attention.backward();
+    for (std::size_t i = 0; i < 5; ++i) {
+        CAPTURE(i);
+        const bool attends = i >= 3;
+        CHECK(std::isfinite(attention.lse[i]) == attends);
+        CHECK((attention.o[i * 3] != 0) == attends);
+        CHECK((attention.lse[i] == -std::numeric_limits<double>::infinity()) == !attends);
+    }
+    CHECK(std::all_of(attention.d_q.begin(), attention.d_q.begin() + 9,
+                      [](double x) { return x == 0; }));
+    for (const auto* gradient : {&attention.d_q, &attention.d_k, &attention.d_v}) {
+        CHECK(std::ranges::all_of(*gradient, [](double x) { return std::isfinite(x); }));
+    }
+}
+
+TEST_CASE("a row whose given LSE is infinite adds nothing to any gradient") {
+    const double infinity = std::numeric_limits<double>::infinity();
+    for (const double lse : {-infinity, infinity}) {
+        CAPTURE(lse);
+        Attention attention({.seqlen_q = 2, .seqlen_kv = 3, .head_dim = 4});
+        attention.forward();
+        attention.lse[0] = lse;
+        attention.backward();
+        Attention second({.seqlen_q = 2, .seqlen_kv = 3, .head_dim = 4});
+        std::fill_n(second.d_o.begin(), 4, 0.0);
+        second.forward();
+        second.backward();
+        CHECK(std::all_of(attention.d_q.begin(), attention.d_q.begin() + 4,
+                          [](double x) { return x == 0; }));
+        CHECK(attention.d_k == second.d_k);
+        CHECK(attention.d_v == second.d_v);
+    }
+}
+
+TEST_CASE("without queries or without keys the gradients that there are are zero") {
+    Attention no_keys({.seqlen_q = 3, .seqlen_kv = 0, .head_dim = 4});
+    no_keys.forward();
+    no_keys.backward();
+    CHECK(no_keys.o == std::vector<double>(12, 0.0));
+    CHECK(no_keys.lse == std::vector<double>(3, -std::numeric_limits<double>::infinity()));
+    CHECK(no_keys.d_q == std::vector<double>(12, 0.0));
+    Attention no_queries({.seqlen_q = 0, .seqlen_kv = 3, .head_dim = 4, .causal = true});
+    no_queries.forward();
+    no_queries.backward();
+    CHECK(no_queries.d_k == std::vector<double>(12, 0.0));
+    CHECK(no_queries.d_v == std::vector<double>(12, 0.0));
+}
+
+TEST_CASE("grouped heads give the gradients of repeated keys and values summed over the group") {
+    const AttentionProblem grouped{.batch = 2,
+                                   .heads = 6,
+                                   .heads_kv = 2,
+                                   .seqlen_q = 5,
+                                   .seqlen_kv = 7,
+                                   .head_dim = 4,
+                                   .causal = true};
+    Attention group(grouped);
+    AttentionProblem repeated = grouped;
+    repeated.heads_kv = std::nullopt;
+    Attention whole(repeated);
+    whole.q = group.q;
+    whole.d_o = group.d_o;
+    constexpr std::size_t head = std::size_t{7} * 4;
+    for (std::size_t i = 0; i < whole.k.size(); ++i) {
+        const std::size_t source = i / head / 3 * head + i % head;
+        whole.k[i] = group.k[source];
+        whole.v[i] = group.v[source];
+    }
+    for (Attention* attention : {&group, &whole}) {
+        attention->forward();
+        attention->backward();
+    }
+    CHECK(group.o == whole.o);
+    CHECK(group.d_q == whole.d_q);
+    for (std::size_t i = 0; i < group.d_k.size(); ++i) {
+        double d_k = 0;
+        double d_v = 0;
+        for (std::size_t member = 0; member < 3; ++member) {
+            const std::size_t source = (i / head * 3 + member) * head + i % head;
+            d_k += whole.d_k[source];
+            d_v += whole.d_v[source];
+        }
+        CHECK(group.d_k[i] == doctest::Approx(d_k).epsilon(1e-12));
+        CHECK(group.d_v[i] == doctest::Approx(d_v).epsilon(1e-12));
+    }
 }
 
 TEST_CASE("the rows of exp(S - LSE) sum to 1 and O is their weighted sum of V") {
@@ -261,17 +487,20 @@ TEST_CASE("the backward uses the given O and LSE and does not recompute them") {
     CHECK(std::abs(attention.d_q[0] - 2 * d_q[0]) > 1e-3);
 }
 
-TEST_CASE(
-    "the host reference refuses spans of another size, empty shapes and oblong causal problems") {
+TEST_CASE("the host reference refuses spans of another size and extents that make no problem") {
     const AttentionProblem good{.seqlen_q = 3, .seqlen_kv = 4, .head_dim = 2};
     Attention attention(good);
     attention.k.pop_back();
     CHECK(code_of([&] { attention.forward(); }) == ErrorCode::invalid_argument);
     CHECK(code_of([&] { attention.backward(); }) == ErrorCode::invalid_argument);
 
-    Attention oblong(good);
-    oblong.problem.causal = true;
-    CHECK(code_of([&] { oblong.forward(); }) == ErrorCode::invalid_argument);
+    Attention uneven(good);
+    uneven.problem.heads_kv = 2;
+    CHECK(code_of([&] { uneven.forward(); }) == ErrorCode::invalid_argument);
+
+    Attention backwards(good);
+    backwards.problem.window_left = -1;
+    CHECK(code_of([&] { backwards.forward(); }) == ErrorCode::invalid_argument);
 
     Attention empty(good);
     empty.problem.head_dim = 0;
@@ -378,6 +607,28 @@ TEST_CASE("dominant_key inputs give one key more than 0.99 of every row's weight
     }
 }
 
+TEST_CASE("dominant_key and low_lse inputs hold what they promise for grouped heads") {
+    AttentionProblem problem{
+        .batch = 2, .heads = 4, .heads_kv = 2, .seqlen_q = 64, .seqlen_kv = 96, .head_dim = 64};
+    for (const bool causal : {false, true}) {
+        problem.causal = causal;
+        Attention dominant(problem, InputKind::dominant_key);
+        dominant.forward();
+        // The lengths are ordered so that every query attends to key 0.
+        for (std::size_t row = 0; row < dominant.lse.size(); ++row) {
+            double largest = 0;
+            for (std::size_t j = 0; j < 96; ++j) {
+                largest = std::max(
+                    largest, std::exp(dominant.logit(row / 64, row % 64, j) - dominant.lse[row]));
+            }
+            CHECK(largest > 0.99);
+        }
+        Attention low(problem, InputKind::low_lse);
+        low.forward();
+        CHECK(*std::ranges::max_element(low.lse) < -120);
+    }
+}
+
 TEST_CASE("dominant_key inputs choose other keys for other heads unless the problem is causal") {
     Attention attention({.heads = 4, .seqlen_q = 100, .seqlen_kv = 100, .head_dim = 64},
                         InputKind::dominant_key);
@@ -461,7 +712,11 @@ TEST_CASE("inputs that a softmax scale or shape makes impossible are refused") {
     problem.dtype = DataType::fp16;
     CHECK(code_of([&] { make_inputs(problem, InputKind::low_lse, 1); }) ==
           ErrorCode::invalid_argument);
-    problem.seqlen_kv = 0;
+    problem.seqlen_kv = -1;
     CHECK(code_of([&] { make_inputs(problem, InputKind::normal, 1); }) ==
+          ErrorCode::invalid_argument);
+    const AttentionProblem window{.seqlen_q = 8, .seqlen_kv = 8, .head_dim = 8, .window_left = 4};
+    CHECK_NOTHROW(make_inputs(window, InputKind::low_lse, 1));
+    CHECK(code_of([&] { make_inputs(window, InputKind::dominant_key, 1); }) ==
           ErrorCode::invalid_argument);
 }

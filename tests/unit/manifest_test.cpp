@@ -68,6 +68,27 @@ TEST_CASE("a manifest entry says its problem and what it leaves out comes from t
     CHECK(problems[2].problem.seqlen_kv == 256);
 }
 
+TEST_CASE("a manifest entry may give every field of its problem and null is as left out") {
+    const auto problems = parsed(R"([
+        {"head_dim": 192, "head_dim_v": 128, "heads": 8, "heads_kv": 2, "causal": true,
+         "mask_alignment": "top_left", "window_left": 1024, "window_right": 0,
+         "gradient_type": "fp32", "deterministic": true},
+        {"head_dim": 64, "heads_kv": null, "head_dim_v": null, "window_left": null,
+         "window_right": null}])");
+    REQUIRE(problems.size() == 2);
+    CHECK(problems[0].problem == AttentionProblem{.heads = 8,
+                                                  .heads_kv = 2,
+                                                  .head_dim = 192,
+                                                  .head_dim_v = 128,
+                                                  .causal = true,
+                                                  .mask_alignment = MaskAlignment::top_left,
+                                                  .window_left = 1024,
+                                                  .window_right = 0,
+                                                  .gradient_type = GradientType::fp32,
+                                                  .deterministic = true});
+    CHECK(problems[1].problem == AttentionProblem{.head_dim = 64});
+}
+
 TEST_CASE("of a configuration of wgmma or mma_resident a manifest need give few fields") {
     const auto problems = parsed(R"([{"head_dim": 64, "configurations": [
         {"family": "wgmma"},
@@ -109,6 +130,12 @@ TEST_CASE("what is wrong in a manifest is told by entry and field and value and 
         {R"([{"head_dim": 64, "dtype": "fp8"}])", {"entry 1", "'fp8'", "bf16 or fp16"}},
         {R"([{"head_dim": 64, "dtype": 16}])", {"dtype is 16"}},
         {R"([{"head_dim": 64, "softmax_scale": "small"}])", {"softmax_scale is \"small\""}},
+        {R"([{"head_dim": 64, "heads_kv": 0}])", {"heads_kv is 0", "from 1"}},
+        {R"([{"head_dim": 64, "window_left": -1}])", {"window_left is -1", "from 0"}},
+        {R"([{"head_dim": 64, "mask_alignment": "left"}])",
+         {"entry 1", "'left'", "top-left or bottom-right"}},
+        {R"([{"head_dim": 64, "gradient_type": 32}])", {"gradient_type is 32", "input or fp32"}},
+        {R"([{"head_dim": 64, "deterministic": 1}])", {"deterministic is 1", "true or false"}},
         {R"([{"head_dim": 64, "targets": []}])", {"targets is []", "list"}},
         {R"([{"head_dim": 64, "targets": ["sm_89"]}])", {"entry 1", "sm_89"}},
         {R"([{"head_dim": 64, "configurations": "v3"}])", {"configurations is \"v3\"", "list"}},

@@ -5,9 +5,13 @@
 #include <limits>
 #include <string>
 
+#include "attention/family_support.hpp"
 #include "attention/kernels.hpp"
+#include "attention/zero_gradients.hpp"
+#include "device/cuda_device.hpp"
 #include "test_support.hpp"
 #include "tuning/choice.hpp"
+#include "tuning/search_space.hpp"
 
 using namespace backlight;
 using attention::validate;
@@ -65,15 +69,83 @@ TEST_CASE("extents below 1 or above 2^30 are refused by name, value and rule") {
                                  {"seqlen_q", &AttentionProblem::seqlen_q},
                                  {"seqlen_kv", &AttentionProblem::seqlen_kv},
                                  {"head_dim", &AttentionProblem::head_dim}}) {
+        const bool length = std::string_view(extent.name).starts_with("seqlen");
         for (const std::int64_t bad :
              {std::int64_t{0}, std::int64_t{-1}, (std::int64_t{1} << 30) + 1, std::int64_t{1} << 62,
               largest, -largest - 1}) {
             AttentionProblem problem = good_problem;
             problem.*extent.field = bad;
+            if (length && bad == 0) {
+                CHECK_NOTHROW(validate(problem));
+                continue;
+            }
             refused(ErrorCode::invalid_argument, problem,
-                    {extent.name, "is " + std::to_string(bad) + ":", "1 … 1073741824"});
+                    {extent.name, "is " + std::to_string(bad) + ":",
+                     length ? "0 … 1073741824" : "1 … 1073741824"});
         }
     }
+}
+
+TEST_CASE("heads of keys and values must divide those of queries") {
+    AttentionProblem problem = good_problem;
+    for (const std::int64_t good : {1, 2, 4}) {
+        problem.heads_kv = good;
+        CHECK_NOTHROW(validate(problem));
+    }
+    for (const std::int64_t bad : {3, 8}) {
+        problem.heads_kv = bad;
+        refused(ErrorCode::invalid_argument, problem,
+                {"heads_kv is " + std::to_string(bad), "divide heads = 4"});
+    }
+    for (const std::int64_t bad : {std::int64_t{0}, std::int64_t{-4}, largest}) {
+        problem.heads_kv = bad;
+        refused(ErrorCode::invalid_argument, problem,
+                {"heads_kv is " + std::to_string(bad), "1 … 1073741824"});
+    }
+}
+
+TEST_CASE("a head dimension is a multiple of 8 up to 256 for keys and for values") {
+    for (const std::int64_t good : {8, 72, 104, 192, 256}) {
+        AttentionProblem problem = good_problem;
+        problem.head_dim = good;
+        problem.head_dim_v = 264 - good;
+        CHECK_NOTHROW(validate(problem));
+    }
+    for (const std::int64_t bad : {1, 4, 12, 100, 264, 512}) {
+        AttentionProblem problem = good_problem;
+        problem.head_dim = bad;
+        const std::string value = std::to_string(bad);
+        refused(ErrorCode::unsupported, problem, {"head_dim is " + value, "multiple of 8", "256"});
+        problem.head_dim = 64;
+        problem.head_dim_v = bad;
+        refused(ErrorCode::unsupported, problem,
+                {"head_dim_v is " + value, "multiple of 8", "256"});
+    }
+}
+
+TEST_CASE("a window's bounds are 0 or more or left out") {
+    for (const std::int64_t good : {std::int64_t{0}, std::int64_t{1}, largest}) {
+        AttentionProblem problem = good_problem;
+        problem.window_left = problem.window_right = good;
+        CHECK_NOTHROW(validate(problem));
+    }
+    AttentionProblem problem = good_problem;
+    problem.window_left = -1;
+    refused(ErrorCode::invalid_argument, problem, {"window_left is -1", "0 or more", "left out"});
+    problem.window_left = std::nullopt;
+    problem.window_right = -largest - 1;
+    refused(ErrorCode::invalid_argument, problem, {"window_right is -9223372036854775808"});
+}
+
+TEST_CASE("a mask alignment or a gradient type that is none is refused with its number") {
+    AttentionProblem problem = good_problem;
+    problem.mask_alignment = static_cast<MaskAlignment>(5);
+    refused(ErrorCode::invalid_argument, problem,
+            {"mask_alignment is 5", "top_left or bottom_right"});
+    problem.mask_alignment = MaskAlignment::top_left;
+    CHECK_NOTHROW(validate(problem));
+    problem.gradient_type = static_cast<GradientType>(5);
+    refused(ErrorCode::invalid_argument, problem, {"gradient_type is 5", "input or fp32"});
 }
 
 TEST_CASE("extents that are each allowed are refused where their product passes the grid's limit") {
@@ -116,25 +188,99 @@ TEST_CASE("a softmax scale that is not finite is refused, while zero and negativ
     }
 }
 
+// --- What families take -------------------------------------------------------------------------
+
+namespace {
+
+/// Every preset of every family refuses the problem as unsupported, with its family; so does the
+/// library's own choice, with all of them.
+void unsupported_everywhere(const AttentionProblem& problem,
+                            std::initializer_list<std::string_view> fragments) {
+    CHECK_NOTHROW(validate(problem));
+    for (const KernelPreset& preset : kernel_presets()) {
+        CAPTURE(preset.name);
+        check_refused(ErrorCode::unsupported, fragments,
+                      [&] { validate(preset.config, problem, hopper()); });
+        check_refused(ErrorCode::unsupported,
+                      {"for " + std::string(to_string(preset.config.family))},
+                      [&] { validate(preset.config, problem, hopper()); });
+        CHECK_FALSE(tuning::is_legal(preset.config, problem, hopper()));
+    }
+    check_refused(ErrorCode::unsupported, fragments,
+                  [&] { attention::require_any_family(problem, kernel_families()); });
+    check_refused(ErrorCode::unsupported, {"for mma, wgmma, mma_resident"},
+                  [&] { attention::require_any_family(problem, kernel_families()); });
+}
+
+}  // namespace
+
 TEST_CASE("a head_dim without kernels is unsupported, with those that have some") {
-    for (const std::int64_t head_dim : {1, 32, 96, 127, 256}) {
+    for (const std::int64_t head_dim : {8, 32, 96, 192, 256}) {
         AttentionProblem problem = good_problem;
         problem.head_dim = head_dim;
-        refused(ErrorCode::unsupported, problem,
-                {"head_dim is " + std::to_string(head_dim), "64 and 128"});
+        unsupported_everywhere(problem, {"head_dim is " + std::to_string(head_dim), "64 or 128"});
     }
-    AttentionProblem problem = good_problem;
-    problem.head_dim = 64;
-    CHECK_NOTHROW(validate(problem));
 }
 
 TEST_CASE("a causal mask over unequal lengths is unsupported, while without it they may differ") {
     AttentionProblem problem = good_problem;
     problem.seqlen_kv = 512;
-    refused(ErrorCode::unsupported, problem,
-            {"seqlen_q is 256", "seqlen_kv is 512", "causal", "equal"});
+    unsupported_everywhere(problem, {"seqlen_q is 256", "seqlen_kv is 512", "causal", "equal"});
     problem.causal = false;
-    CHECK_NOTHROW(validate(problem));
+    CHECK_NOTHROW(validate(kernel_preset("v3"), problem, hopper()));
+}
+
+TEST_CASE("grouped heads and values of another head dimension are unsupported by name") {
+    AttentionProblem problem = good_problem;
+    problem.heads_kv = 4;
+    problem.head_dim_v = 128;
+    CHECK_NOTHROW(validate(kernel_preset("v3"), problem, hopper()));
+    problem.heads_kv = 2;
+    unsupported_everywhere(problem, {"heads_kv is 2", "heads = 4"});
+    problem.heads_kv = std::nullopt;
+    problem.head_dim_v = 64;
+    unsupported_everywhere(problem, {"head_dim_v is 64", "head_dim = 128"});
+}
+
+TEST_CASE("a window is unsupported by name unless it masks nothing") {
+    AttentionProblem problem = good_problem;
+    problem.window_right = 0;  // as causal
+    problem.window_left = 255;
+    CHECK_NOTHROW(validate(kernel_preset("v3"), problem, hopper()));
+    problem.window_left = 254;
+    unsupported_everywhere(problem, {"window_left is 254", "left out"});
+    problem = good_problem;
+    problem.causal = false;
+    problem.window_right = 255;
+    CHECK_NOTHROW(validate(kernel_preset("v3"), problem, hopper()));
+    // The causal mask said otherwise: the kernels go by the other field.
+    problem.window_right = 0;
+    unsupported_everywhere(problem, {"window_right is 0", "left out"});
+}
+
+TEST_CASE("fp32 gradients and determinism are unsupported by name") {
+    AttentionProblem problem = good_problem;
+    problem.gradient_type = GradientType::fp32;
+    unsupported_everywhere(problem, {"gradient_type is fp32", "it must be input"});
+    problem.gradient_type = GradientType::input;
+    problem.deterministic = true;
+    unsupported_everywhere(problem, {"deterministic is true", "it must be false"});
+}
+
+TEST_CASE("a problem without scores asks nothing of a family and has no kernels") {
+    AttentionProblem problem = good_problem;
+    problem.seqlen_q = 0;
+    problem.head_dim = 72;
+    problem.heads_kv = 1;
+    problem.deterministic = true;
+    for (const KernelPreset& preset : kernel_presets()) {
+        for (const device::Target* target : {&hopper(), &blackwell()}) {
+            CHECK(attention::backward_chain(problem, preset.config, *target).empty());
+        }
+    }
+    TileConfig config = kernel_preset("v3");
+    config.stages = 0;
+    refused(config, problem, {"stages is 0"});
 }
 
 TEST_CASE("a data type that is none is refused with its number") {
@@ -412,6 +558,14 @@ TEST_CASE("stages of wgmma beyond the shared memory of a block are refused with 
     CHECK_NOTHROW(validate(config, shallow, hopper()));
 }
 
+TEST_CASE("what no family takes is told before a family is chosen") {
+    AttentionProblem problem = good_problem;
+    problem.heads_kv = 2;
+    CHECK_NOTHROW(attention::require_any_family(good_problem, kernel_families()));
+    check_refused(ErrorCode::unsupported, {"heads_kv is 2", "for wgmma"},
+                  [&] { tuning::legal_tiles(problem, hopper(), KernelFamily::wgmma); });
+}
+
 TEST_CASE("the chain is made of validated parts only") {
     AttentionProblem problem = good_problem;
     problem.head_dim = 96;
@@ -638,6 +792,97 @@ TEST_CASE("a tensor that starts in the workspace is refused by name") {
             [&] { attention::validate_workspace(inside, workspace, bytes, bytes, good_problem); });
         (inside.*output.view).data = reinterpret_cast<void*>(address + bytes);
         CHECK_NOTHROW(attention::validate_workspace(inside, workspace, bytes, bytes, good_problem));
+    }
+}
+
+TEST_CASE(
+    "tensors of grouped heads and of values of another head dimension have their own extents") {
+    AttentionProblem problem = good_problem;
+    problem.heads_kv = 1;
+    problem.head_dim_v = 64;
+    BackwardTensors tensors = good_tensors(problem);
+    // There is one head of keys, so its stride may be anything; rows of values are shorter.
+    for (ConstTensorView* view : {&tensors.k, &tensors.v}) {
+        view->stride_head = 3;
+    }
+    tensors.d_k.stride_head = tensors.d_v.stride_head = 0;
+    tensors.d_v.stride_seqlen = 64;
+    CHECK_NOTHROW(validate(tensors, problem));
+    tensors.d_k.stride_seqlen = 64;
+    refused(tensors, problem, {"d_k.stride_seqlen is 64", "overlap itself"});
+    tensors.d_k.stride_seqlen = 128;
+    tensors.o.stride_head = 3;
+    refused(tensors, problem, {"o.stride_head is 3", "multiple of 8"});
+}
+
+TEST_CASE("strides of fp32 gradients are multiples of 4 elements and of inputs still 8") {
+    AttentionProblem problem = good_problem;
+    problem.gradient_type = GradientType::fp32;
+    BackwardTensors tensors = good_tensors(problem);
+    for (const NamedOutput& output : outputs) {
+        TensorView& view = tensors.*output.view;
+        view.stride_seqlen = 132;
+        view.stride_head = 132 * 256;
+        view.stride_batch = 132 * 256 * 4;
+    }
+    CHECK_NOTHROW(validate(tensors, problem));
+    tensors.d_v.stride_seqlen = 130;
+    refused(tensors, problem, {"d_v.stride_seqlen is 130", "multiple of 4 elements (16 bytes)"});
+    tensors.d_v.stride_seqlen = 132;
+    tensors.v.stride_seqlen = 132;
+    refused(tensors, problem, {"v.stride_seqlen is 132", "multiple of 8 elements (16 bytes)"});
+}
+
+TEST_CASE("tensors of length 0 are not looked at") {
+    AttentionProblem problem = good_problem;
+    problem.seqlen_q = 0;
+    BackwardTensors tensors = good_tensors(problem);
+    tensors.q = tensors.o = tensors.d_o = ConstTensorView{};
+    tensors.d_q = {};
+    tensors.lse = {};
+    CHECK_NOTHROW(validate(tensors, problem));
+    CHECK_NOTHROW(attention::validate_workspace(tensors, nullptr, 0, 0, problem));
+    tensors.d_k.data = nullptr;
+    refused(tensors, problem, {"d_k.data is null"});
+    problem = good_problem;
+    problem.seqlen_kv = 0;
+    tensors = good_tensors(problem);
+    tensors.k = tensors.v = ConstTensorView{};
+    tensors.d_k = tensors.d_v = {};
+    CHECK_NOTHROW(validate(tensors, problem));
+}
+
+TEST_CASE("zeros reach every element of a gradient and nothing between its rows") {
+    test::fresh_driver();
+    device::CudaDevice device(device::open_driver(BACKLIGHT_FAKE_DRIVER_PATH), 0);
+    const AttentionProblem problem{
+        .batch = 2, .heads = 3, .seqlen_q = 5, .seqlen_kv = 0, .head_dim = 8};
+    struct Strides {
+        std::int64_t batch, head, seqlen;
+    };
+    // Whole; heads innermost; with gaps after rows, heads, batches, and all of these; heads
+    // outermost.
+    for (const auto& [batch, head, seqlen] :
+         {Strides{120, 40, 8}, Strides{120, 8, 24}, Strides{240, 80, 16}, Strides{144, 48, 8},
+          Strides{200, 40, 8}, Strides{1000, 200, 24}, Strides{40, 96, 8}}) {
+        CAPTURE(batch);
+        CAPTURE(head);
+        CAPTURE(seqlen);
+        constexpr std::uint16_t untouched = 0xabcd;
+        std::vector<std::uint16_t> memory(2000, untouched);
+        std::vector<std::uint16_t> expected = memory;
+        for (std::int64_t b = 0; b < 2; ++b) {
+            for (std::int64_t h = 0; h < 3; ++h) {
+                for (std::int64_t row = 0; row < 5; ++row) {
+                    std::fill_n(expected.begin() + b * batch + h * head + row * seqlen, 8,
+                                std::uint16_t{0});
+                }
+            }
+        }
+        BackwardTensors tensors;
+        tensors.d_q = {memory.data(), batch, head, seqlen};
+        attention::zero_gradients(device, tensors, problem, nullptr);
+        CHECK(memory == expected);
     }
 }
 

@@ -54,19 +54,20 @@ Shape parse_shape(std::string_view text) {
 }
 
 std::vector<AttentionProblem> square_problems(const std::vector<std::string>& shapes, bool causal,
-                                              bool full, DataType dtype) {
+                                              bool full, DataType dtype,
+                                              const ProblemFeatures& features) {
     std::vector<AttentionProblem> problems;
     for (const std::string& text : shapes) {
         const Shape shape = parse_shape(text);
         for (const bool masked : {true, false}) {
             if (masked ? causal : full) {
-                problems.push_back({.batch = shape.batch,
-                                    .heads = shape.heads,
-                                    .seqlen_q = shape.seqlen,
-                                    .seqlen_kv = shape.seqlen,
-                                    .head_dim = shape.head_dim,
-                                    .causal = masked,
-                                    .dtype = dtype});
+                problems.push_back(features.applied_to({.batch = shape.batch,
+                                                        .heads = shape.heads,
+                                                        .seqlen_q = shape.seqlen,
+                                                        .seqlen_kv = shape.seqlen,
+                                                        .head_dim = shape.head_dim,
+                                                        .causal = masked,
+                                                        .dtype = dtype}));
             }
         }
     }

@@ -8,6 +8,7 @@
 #include "backlight/problem.hpp"
 #include "backlight/tile_config.hpp"
 #include "device/target.hpp"
+#include "problem_features.hpp"
 
 namespace backlight::tool {
 
@@ -27,9 +28,11 @@ Shape parse_shape(std::string_view text);
 /// What `bench` and `tune` work on where no shape is given.
 inline constexpr const char* default_shape = "8_16_4096_128";
 
-/// A problem with equal lengths for each shape in text form, with the causal mask before without.
+/// A problem for each shape in text form, with the causal mask before without; equal lengths unless
+/// the features say otherwise.
 std::vector<AttentionProblem> square_problems(const std::vector<std::string>& shapes, bool causal,
-                                              bool full, DataType dtype);
+                                              bool full, DataType dtype,
+                                              const ProblemFeatures& features = {});
 
 /// What is meant where a family's fields are left out: its first preset; the default for mma.
 TileConfig family_config(KernelFamily family);

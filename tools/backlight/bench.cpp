@@ -28,7 +28,7 @@ namespace {
 std::vector<AttentionProblem> problems_of(const BenchOptions& options) {
     return square_problems(
         options.shapes.empty() ? std::vector<std::string>{default_shape} : options.shapes,
-        options.causal, options.full, options.dtype);
+        options.causal, options.full, options.dtype, options.features);
 }
 
 std::vector<NamedConfig> configs_of(const BenchOptions& options) {

@@ -7,6 +7,7 @@
 
 #include "backlight/problem.hpp"
 #include "problem_data.hpp"
+#include "problem_features.hpp"
 
 namespace backlight::tool {
 
@@ -22,6 +23,7 @@ struct BenchOptions {
     bool causal = true;
     bool full = false;
     DataType dtype = DataType::bf16;
+    ProblemFeatures features;
     Layout layout = Layout::bhsd;
     /// Sequence lengths as constants of the kernels.
     bool bake_seqlen = false;

@@ -144,14 +144,24 @@ Json to_json(const TileConfig& config) {
 }
 
 Json to_json(const AttentionProblem& problem) {
+    const auto bound = [](const std::optional<std::int64_t>& keys) {
+        return keys ? Json(*keys) : Json(nullptr);
+    };
     return {{"batch", problem.batch},
             {"heads", problem.heads},
+            {"heads_kv", problem.effective_heads_kv()},
             {"seqlen_q", problem.seqlen_q},
             {"seqlen_kv", problem.seqlen_kv},
             {"head_dim", problem.head_dim},
+            {"head_dim_v", problem.effective_head_dim_v()},
             {"causal", problem.causal},
+            {"mask_alignment", to_string(problem.mask_alignment)},
+            {"window_left", bound(problem.window_left)},
+            {"window_right", bound(problem.window_right)},
             {"dtype", to_string(problem.dtype)},
-            {"softmax_scale", problem.effective_softmax_scale()}};
+            {"gradient_type", to_string(problem.gradient_type)},
+            {"softmax_scale", problem.effective_softmax_scale()},
+            {"deterministic", problem.deterministic}};
 }
 
 Json to_json(const BenchReport& report) {
@@ -167,7 +177,7 @@ Json to_json(const BenchReport& report) {
         {"spin_ms", report.timing.spin_milliseconds},
         {"flush_bytes", report.timing.flush_bytes},
         {"inputs", "N(0, 1); O and LSE of the fp32 forward"},
-        {"flops", "10·B·H·Nq·Nk·d, half when causal"}};
+        {"flops", flops_formula}};
     document["peaks"] = {{"tflops", or_null(report.peaks.tflops)},
                          {"gigabytes_per_second", or_null(report.peaks.gigabytes_per_second)},
                          {"source", report.peaks.source}};

@@ -118,10 +118,7 @@ LowerBounds lower_bounds(const AttentionProblem& problem, const Peaks& peaks) no
 }
 
 std::string problem_title(const ProblemResult& result) {
-    const AttentionProblem& problem = result.problem;
-    return fmt::format("B={} H={} N={} d={} {} {} {}", problem.batch, problem.heads,
-                       problem.seqlen_q, problem.head_dim, to_string(problem.dtype),
-                       problem.causal ? "causal" : "full", result.layout);
+    return fmt::format("{} {}", short_text(result.problem), result.layout);
 }
 
 std::string format_problem(const ProblemResult& result, const Peaks& peaks) {

@@ -118,6 +118,11 @@ std::string format_host_times(const std::vector<HostTime>& host_times);
 nlohmann::ordered_json to_json(const KernelResources& resources);
 nlohmann::ordered_json to_json(const TileConfig& config);
 nlohmann::ordered_json to_json(const AttentionProblem& problem);
+
+/// What rates are formed from, for documents.
+inline constexpr const char* flops_formula =
+    "10·B·H·Nq·Nk·d, half when causal; with other masks or head dimensions (6·d + 4·d_v)·B·H·pairs "
+    "of a query and a key that it attends to";
 nlohmann::ordered_json to_json(const BenchReport& report);
 
 }  // namespace backlight::tool

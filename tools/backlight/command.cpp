@@ -105,6 +105,7 @@ void add_bench(const Setup& setup) {
         bool causal = false, full = false, both = false;
         bool no_pdl = false, no_matmul = false;
         ReproduceArguments reproduce;
+        FeatureArguments features;
     };
     const auto arguments = std::make_shared<Arguments>();
     BenchOptions& options = arguments->options;
@@ -120,6 +121,9 @@ void add_bench(const Setup& setup) {
     command->add_flag("--causal", arguments->causal, "With the causal mask (the default)");
     command->add_flag("--full", arguments->full, "Without a mask");
     command->add_flag("--both", arguments->both, "With and without the mask");
+    arguments->features.add_to(*command);
+    arguments->features.add_heads_to(*command);
+    arguments->features.add_seqlen_kv_to(*command);
     command->add_option("--dtype", arguments->dtype, "bf16 or fp16 [bf16]");
     command->add_option("--layout", arguments->layout, "bhsd, bshd or packed_qkv [bhsd]");
     command->add_flag("--bake-seqlen", options.bake_seqlen,
@@ -168,6 +172,7 @@ void add_bench(const Setup& setup) {
             chosen.full = arguments->full || arguments->both;
             chosen.causal = arguments->causal || arguments->both || !chosen.full;
             chosen.dtype = parse_dtype(arguments->dtype);
+            chosen.features = arguments->features.resolve();
             chosen.layout = layout_by_name(arguments->layout);
             chosen.cool = arguments->regime == "cool";
             chosen.programmatic_dependent_launch = !arguments->no_pdl;
@@ -182,6 +187,7 @@ void add_verify(const Setup& setup) {
     struct Arguments {
         VerifyOptions options;
         std::vector<std::string> dtypes;
+        FeatureArguments features;
         EmulationArguments schedule;
     };
     const auto arguments = std::make_shared<Arguments>();
@@ -195,6 +201,8 @@ void add_verify(const Setup& setup) {
         "block_q,block_kv,warps,stages or family=wgmma,heads_per_group=8, may be repeated");
     command->add_option("--head-dim", options.head_dims, "May be repeated [64 128]");
     command->add_option("--dtype", arguments->dtypes, "bf16 or fp16, may be repeated [both]");
+    arguments->features.add_to(*command);
+    arguments->features.add_heads_to(*command);
     command->add_option("--repeats", options.repeats, "Runs of each problem [3]");
     arguments->schedule.add_to(*command);
     command->add_flag("--quick", options.quick, "A few problems of each group only");
@@ -206,6 +214,7 @@ void add_verify(const Setup& setup) {
         setup.action = [setup, arguments] {
             VerifyOptions& chosen = arguments->options;
             chosen.device = arguments->schedule.applied_to(setup.device);
+            chosen.features = arguments->features.resolve();
             if (!arguments->dtypes.empty()) {
                 chosen.dtypes.clear();
             }
@@ -228,6 +237,7 @@ void add_run(const Setup& setup) {
     struct Arguments {
         RunOptions options;
         std::string layout = "bhsd";
+        FeatureArguments features;
         EmulationArguments schedule;
     };
     const auto arguments = std::make_shared<Arguments>();
@@ -240,6 +250,7 @@ void add_run(const Setup& setup) {
         "--kernel", options.kernel,
         "Preset, a configuration's name, or default (what the library chooses) [default]");
     command->add_flag("--causal", options.causal, "With the causal mask");
+    arguments->features.add_to(*command);
     command->add_option("--softmax-scale", options.softmax_scale, "[1/sqrt(head_dim)]");
     command->add_option("--layout", arguments->layout, "bhsd or bshd [bhsd]");
     arguments->schedule.add_to(*command);
@@ -247,6 +258,7 @@ void add_run(const Setup& setup) {
         setup.action = [setup, arguments] {
             arguments->options.device = arguments->schedule.applied_to(setup.device);
             arguments->options.layout = layout_by_name(arguments->layout);
+            arguments->options.features = arguments->features.resolve();
             return run_file(arguments->options);
         };
     });

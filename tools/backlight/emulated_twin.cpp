@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <span>
 
-#include "half_types.hpp"
+#include "gradient_values.hpp"
 #include "session/device_choice.hpp"
 
 namespace backlight::tool {
@@ -35,10 +35,12 @@ GradientDifference EmulatedTwin::compare(std::size_t tensor, const std::vector<s
     // The types' unit roundoff: 8 and 11 bits of significand.
     const double allowed = problem.dtype == DataType::bf16 ? 0x1p-8 : 0x1p-11;
     const Tolerance tolerance = tolerances(report.problem)[tensor];
+    const auto values = [&](const std::vector<std::uint16_t>& bits) {
+        return gradient_values(problem, std::as_bytes(std::span(bits)));
+    };
     // A gradient that vanishes mathematically is judged as it is against a reference.
     const double relative_l2 =
-        verification::measure_accuracy(widen<float>(problem.dtype, emulated),
-                                       std::span<const float>(widen<float>(problem.dtype, gpu)),
+        verification::measure_accuracy(values(emulated), std::span<const float>(values(gpu)),
                                        gradient_shape(problem, tensor),
                                        {.minimum_rms = tolerance.minimum_rms})
             .relative_l2;

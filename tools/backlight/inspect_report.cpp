@@ -103,7 +103,7 @@ std::string format_inspections(const std::vector<Inspection>& inspections) {
     if (!inspections.empty()) {
         const AttentionProblem& problem = inspections.front().problem;
         text += fmt::format("d={} {} {}, NVRTC {}\n\n", problem.head_dim, to_string(problem.dtype),
-                            problem.causal ? "causal" : "full", inspections.front().nvrtc_version);
+                            mask_text(problem), inspections.front().nvrtc_version);
     }
     return text + table.text() + (warnings.empty() ? "" : "\n" + warnings) +
            fmt::format("\n{} chain{} in {:.0f} ms by the wall clock, opening NVRTC included\n",

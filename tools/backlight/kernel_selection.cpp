@@ -199,7 +199,7 @@ std::vector<SelectedKernel> distinct_kernels(
                      .serves = fmt::format("{} head_dim={}", to_string(chain.problem.dtype),
                                            chain.problem.head_dim)});
             }
-            Uses::add(use->second.masks, chain.problem.causal ? "causal" : "full");
+            Uses::add(use->second.masks, mask_text(chain.problem));
             const bool baked =
                 chain.config.config.sequence_lengths == SequenceLengths::compile_time;
             Uses::add(use->second.configs,

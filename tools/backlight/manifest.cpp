@@ -9,12 +9,14 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <system_error>
 
 #include "backlight/error.hpp"
 #include "json_text.hpp"
+#include "problem_features.hpp"
 
 namespace backlight::tool {
 
@@ -22,13 +24,15 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 11> problem_fields = {
-    "batch",  "heads", "seqlen",        "seqlen_q",       "seqlen_kv", "head_dim",
-    "causal", "dtype", "softmax_scale", "configurations", "targets"};
 constexpr std::array<std::string_view, 9> config_fields = {
     "family",       "block_q",          "block_kv",
     "warps",        "stages",           "heads_per_group",
     "converts_d_q", "sequence_lengths", "programmatic_dependent_launch"};
+constexpr std::array<std::string_view, 18> problem_fields = {
+    "batch",         "heads",          "heads_kv",   "seqlen",        "seqlen_q",
+    "seqlen_kv",     "head_dim",       "head_dim_v", "causal",        "mask_alignment",
+    "window_left",   "window_right",   "dtype",      "gradient_type", "softmax_scale",
+    "deterministic", "configurations", "targets"};
 
 /// One object of a manifest, read field by field; errors say where it is.
 class Fields {
@@ -59,13 +63,20 @@ class Fields {
                             has(name) ? at(name).dump() : "missing", rule)};
     }
 
-    std::int64_t count(const char* name, std::int64_t largest) const {
+    std::int64_t count(const char* name, std::int64_t largest, std::int64_t least = 1) const {
         const bool whole = has(name) && at(name).is_number_integer();
         // A number beyond 2^63 would read as a negative one.
-        if (!whole || at(name) < 1 || at(name) > largest) {
-            throw wrong(name, fmt::format("a whole number from 1 to {}", largest));
+        if (!whole || at(name) < least || at(name) > largest) {
+            throw wrong(name, fmt::format("a whole number from {} to {}", least, largest));
         }
         return at(name).get<std::int64_t>();
+    }
+
+    /// Nothing where it is left out or null.
+    std::optional<std::int64_t> optional_count(const char* name, std::int64_t least) const {
+        constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
+        return has(name) && !at(name).is_null() ? std::optional(count(name, largest, least))
+                                                : std::nullopt;
     }
 
     bool boolean(const char* name, bool otherwise) const {
@@ -173,7 +184,19 @@ AttentionProblem problem_of(const Fields& fields) {
         problem.seqlen_q = fields.count("seqlen_q", largest_extent);
         problem.seqlen_kv = fields.count("seqlen_kv", largest_extent);
     }
+    problem.heads_kv = fields.optional_count("heads_kv", 1);
+    problem.head_dim_v = fields.optional_count("head_dim_v", 1);
     problem.causal = fields.boolean("causal", problem.causal);
+    if (fields.has("mask_alignment")) {
+        problem.mask_alignment =
+            parse_mask_alignment(fields.text("mask_alignment", "top_left or bottom_right"));
+    }
+    problem.window_left = fields.optional_count("window_left", 0);
+    problem.window_right = fields.optional_count("window_right", 0);
+    if (fields.has("gradient_type")) {
+        problem.gradient_type = parse_gradient_type(fields.text("gradient_type", "input or fp32"));
+    }
+    problem.deterministic = fields.boolean("deterministic", problem.deterministic);
     if (fields.has("dtype")) {
         problem.dtype = parse_dtype(fields.text("dtype", "bf16 or fp16"));
     }

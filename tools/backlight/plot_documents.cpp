@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "backlight/error.hpp"
+#include "backlight/problem.hpp"
 #include "backlight/tile_config.hpp"
 #include "json_file.hpp"
 
@@ -33,8 +34,23 @@ Item& named(std::vector<Item>& all, const std::string& name, std::string Item::*
     return all.back();
 }
 
-const char* mask_name(const Json& problem) {
-    return problem.at("causal").get<bool>() ? "causal" : "full";
+/// Documents of earlier versions know no windows.
+std::string mask_name(const Json& problem) {
+    const auto seqlen_q = problem.at("seqlen_q").get<std::int64_t>();
+    AttentionProblem mask{.seqlen_q = seqlen_q,
+                          .seqlen_kv = problem.value("seqlen_kv", seqlen_q),
+                          .causal = problem.at("causal").get<bool>()};
+    const auto bound = [&](const char* name, std::optional<std::int64_t>& keys) {
+        if (const auto found = problem.find(name); found != problem.end() && !found->is_null()) {
+            keys = found->get<std::int64_t>();
+        }
+    };
+    bound("window_left", mask.window_left);
+    bound("window_right", mask.window_right);
+    if (problem.value("mask_alignment", "") == to_string(MaskAlignment::top_left)) {
+        mask.mask_alignment = MaskAlignment::top_left;
+    }
+    return mask_text(mask);
 }
 
 /// Candidates of a tuning that have a time, the fastest first, those timed in full before the

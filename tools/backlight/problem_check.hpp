@@ -82,7 +82,8 @@ struct ProblemReport {
 /// - dQ and dK that vanish mathematically (equal_rows and dominant_key, where O equals the one V
 ///   that counts) are judged against the terms that cancel, of about softmax_scale · √head_dim ·
 ///   |K| ≈ 1: 1e-5 of these, and ten times that for a row. Only fp32's own rounding remains there.
-/// - dQ is summed by atomics: two runs may differ by a quarter of the tolerance. dK and dV may not.
+/// - dQ is summed by atomics: two runs may differ by a quarter of the tolerance. dK and dV may not,
+///   nor may dQ where the problem is to be deterministic.
 std::array<Tolerance, 3> tolerances(const CheckedProblem& problem);
 
 /// A problem on a device with its reference, made once and used for any number of kernels.

@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "backlight/error.hpp"
+#include "gradient_values.hpp"
 
 namespace backlight::tool {
 
 namespace {
 
 constexpr std::array layouts = {Layout::bhsd, Layout::bshd, Layout::packed_qkv};
-constexpr std::size_t element_bytes = 2;
 constexpr std::uint8_t guard_pattern = 0xa5;
 
 std::size_t count(std::int64_t elements) {
@@ -23,12 +23,13 @@ std::size_t count(std::int64_t elements) {
 /// Calls visit(row of the strided tensor, row of the contiguous one), both in elements, for every
 /// (batch, head, row).
 template <typename Visit>
-void for_each_row(const AttentionProblem& problem, std::int64_t seqlen,
-                  const std::array<std::int64_t, 3>& strides, const Visit& visit) {
+void for_each_row(const attention::Extents& extents, const std::array<std::int64_t, 3>& strides,
+                  const Visit& visit) {
     std::int64_t contiguous = 0;
-    for (std::int64_t batch = 0; batch < problem.batch; ++batch) {
-        for (std::int64_t head = 0; head < problem.heads; ++head) {
-            for (std::int64_t row = 0; row < seqlen; ++row, contiguous += problem.head_dim) {
+    for (std::int64_t batch = 0; batch < extents.batch; ++batch) {
+        for (std::int64_t head = 0; head < extents.heads; ++head) {
+            for (std::int64_t row = 0; row < extents.seqlen;
+                 ++row, contiguous += extents.head_dim) {
                 visit(batch * strides[0] + head * strides[1] + row * strides[2], contiguous);
             }
         }
@@ -94,8 +95,6 @@ bool GuardedBuffer::intact() const {
 
 ProblemData::ProblemData(SupportKernels& kernels, const AttentionProblem& problem, Layout layout)
     : kernels_(kernels), problem_(problem), layout_(layout) {
-    const std::int64_t heads = problem.heads;
-    const std::int64_t head_dim = problem.head_dim;
     constexpr std::array names = {"q", "k", "v", "o", "d_o", "d_q", "d_k", "d_v"};
     if (layout == Layout::packed_qkv && problem.seqlen_q != problem.seqlen_kv) {
         throw Error(ErrorCode::invalid_argument,
@@ -103,41 +102,59 @@ ProblemData::ProblemData(SupportKernels& kernels, const AttentionProblem& proble
                                 "them equal",
                                 problem.seqlen_q, problem.seqlen_kv));
     }
+    if (layout == Layout::packed_qkv && problem.head_dim != problem.effective_head_dim_v()) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("head_dim is {} and head_dim_v is {}: a packed QKV tensor needs "
+                                "them equal",
+                                problem.head_dim, problem.effective_head_dim_v()));
+    }
+    const attention::Extents queries = attention::query_extents(problem);
+    const attention::Extents keys = attention::key_extents(problem);
+    const attention::Extents values = attention::value_extents(problem);
+    const attention::Extents outputs = attention::output_extents(problem);
+    const std::array<attention::Extents, names.size()> extents = {queries, keys,    values, outputs,
+                                                                  outputs, queries, keys,   values};
     // dQ, dK and dV follow dO among the operands, as Q, K and V come before O.
     constexpr std::size_t first_output = 5;
+    std::int64_t packed_offset = 0;
     for (std::size_t i = 0; i < names.size(); ++i) {
         const bool output = i >= first_output;
         const std::size_t part = output ? i - first_output : i;  // of a packed tensor, if below 3
         Place& place = places_[i];
-        place.seqlen = part == 1 || part == 2 ? problem.seqlen_kv : problem.seqlen_q;
+        place.extents = extents[i];
+        place.element_bytes = element_bytes(output);
+        const std::int64_t head_dim = place.extents.head_dim;
         if (layout == Layout::packed_qkv && part < 3) {
-            const std::int64_t row = 3 * heads * head_dim;
+            const std::int64_t row = (queries.heads + 2 * keys.heads) * head_dim;
             if (part == 0) {
-                add_storage(output ? "d_qkv" : "qkv", problem.batch * place.seqlen * row, output);
+                add_storage(output ? "d_qkv" : "qkv", problem.batch * problem.seqlen_q * row,
+                            output);
+                packed_offset = 0;
             }
-            place.offset = static_cast<std::int64_t>(part) * heads * head_dim;
-            place.strides = {place.seqlen * row, head_dim, row};
+            place.offset = packed_offset;
+            packed_offset += place.extents.heads * head_dim;
+            place.strides = {place.extents.seqlen * row, head_dim, row};
         } else {
-            add_storage(names[i], problem.batch * heads * place.seqlen * head_dim, output);
-            place.strides = layout == Layout::bhsd ? bhsd_strides(heads, place.seqlen, head_dim)
-                                                   : bshd_strides(heads, place.seqlen, head_dim);
+            add_storage(names[i], place.extents.elements(), output);
+            place.strides = layout == Layout::bhsd
+                                ? bhsd_strides(place.extents.heads, place.extents.seqlen, head_dim)
+                                : bshd_strides(place.extents.heads, place.extents.seqlen, head_dim);
         }
         place.storage = storages_.size() - 1;
     }
-    lse_ = GuardedBuffer(kernels_.session(),
-                         count(problem.batch * heads * problem.seqlen_q) * sizeof(float));
+    lse_ = GuardedBuffer(kernels_.session(), count(queries.rows()) * sizeof(float));
     poison();
+}
+
+std::size_t ProblemData::element_bytes(bool output) const noexcept {
+    return output ? gradient_element_bytes(problem_) : sizeof(std::uint16_t);
 }
 
 void ProblemData::add_storage(std::string name, std::int64_t elements, bool output) {
     storages_.push_back(
         {.name = std::move(name),
-         .buffer = GuardedBuffer(kernels_.session(), count(elements) * element_bytes),
+         .buffer = GuardedBuffer(kernels_.session(), count(elements) * element_bytes(output)),
          .output = output});
-}
-
-std::size_t ProblemData::elements(const Place& place) const noexcept {
-    return count(problem_.batch * problem_.heads * place.seqlen * problem_.head_dim);
 }
 
 void ProblemData::randomise(std::uint64_t seed, float scale) {
@@ -145,7 +162,7 @@ void ProblemData::randomise(std::uint64_t seed, float scale) {
     for (std::size_t i = 0; i < storages_.size(); ++i) {
         if (!storages_[i].output && i != o_storage) {
             kernels_.fill_normal(storages_[i].buffer.data(),
-                                 storages_[i].buffer.bytes() / element_bytes, problem_.dtype,
+                                 storages_[i].buffer.bytes() / element_bytes(false), problem_.dtype,
                                  seed * storages_.size() + i, scale);
         }
     }
@@ -165,12 +182,14 @@ void ProblemData::set_forward(std::span<const std::uint16_t> o, std::span<const 
 }
 
 DeviceBuffer ProblemData::float_buffer(Operand operand) const {
-    return {kernels_.session(), elements(place(operand)) * sizeof(float)};
+    // A device gives no memory of 0 bytes.
+    const std::int64_t elements = std::max<std::int64_t>(place(operand).extents.elements(), 1);
+    return {kernels_.session(), count(elements) * sizeof(float)};
 }
 
 DeviceBuffer ProblemData::widened(Operand operand) {
     DeviceBuffer floats = float_buffer(operand);
-    kernels_.to_float(view(operand), floats.as<float>(), problem_, place(operand).seqlen);
+    kernels_.to_float(view(operand), floats.as<float>(), place(operand).extents, problem_.dtype);
     return floats;
 }
 
@@ -186,14 +205,14 @@ void ProblemData::compute_forward() {
     arguments.o = o.as<float>();
     arguments.lse = static_cast<float*>(lse_.data());
     kernels_.reference_forward(problem_, arguments);
-    kernels_.from_float(o.as<float>(), view(Operand::o), problem_, problem_.seqlen_q);
+    kernels_.from_float(o.as<float>(), view(Operand::o), place(Operand::o).extents, problem_.dtype);
     // The buffers are freed on return.
     kernels_.session().synchronise();
 }
 
 void ProblemData::upload(Operand operand, std::span<const std::byte> bytes) {
     Storage& storage = storages_[place(operand).storage];
-    const std::size_t expected = elements(place(operand)) * element_bytes;
+    const std::size_t expected = place(operand).bytes();
     if (bytes.size() != expected || storage.buffer.bytes() != expected) {
         throw Error(
             ErrorCode::invalid_argument,
@@ -206,7 +225,7 @@ void ProblemData::upload(Operand operand, std::span<const std::byte> bytes) {
 
 std::vector<std::byte> ProblemData::download(Operand operand) const {
     const Storage& storage = storages_[place(operand).storage];
-    const std::size_t expected = elements(place(operand)) * element_bytes;
+    const std::size_t expected = place(operand).bytes();
     if (storage.buffer.bytes() != expected) {
         throw Error(ErrorCode::invalid_argument,
                     fmt::format("download of {}: the tensor has {} of the {} bytes of its memory; "
@@ -236,52 +255,52 @@ std::vector<float> ProblemData::download_lse() const {
 void ProblemData::scatter(Operand operand, std::span<const std::uint16_t> bits) {
     const Place& where = place(operand);
     GuardedBuffer& buffer = storages_[where.storage].buffer;
-    if (bits.size() != elements(where)) {
-        throw Error(ErrorCode::invalid_argument,
-                    fmt::format("{} has {} elements: batch · heads · seqlen · head_dim is {}",
-                                storages_[where.storage].name, bits.size(), elements(where)));
+    if (bits.size_bytes() != where.bytes()) {
+        throw Error(
+            ErrorCode::invalid_argument,
+            fmt::format("{} has {} elements: batch · heads · seqlen · head_dim is {}",
+                        storages_[where.storage].name, bits.size(), where.extents.elements()));
     }
     if (layout_ == Layout::bhsd) {
         buffer.upload(std::as_bytes(bits));
         return;
     }
     // Other slices of the same storage keep their content.
-    std::vector<std::uint16_t> all(buffer.bytes() / element_bytes);
+    std::vector<std::uint16_t> all(buffer.bytes() / sizeof(std::uint16_t));
     if (layout_ == Layout::packed_qkv) {
         buffer.download(std::as_writable_bytes(std::span(all)));
     }
-    for_each_row(problem_, where.seqlen, where.strides,
-                 [&](std::int64_t strided, std::int64_t contiguous) {
-                     std::copy_n(bits.begin() + contiguous, problem_.head_dim,
-                                 all.begin() + where.offset + strided);
-                 });
+    for_each_row(where.extents, where.strides, [&](std::int64_t strided, std::int64_t contiguous) {
+        std::copy_n(bits.begin() + contiguous, where.extents.head_dim,
+                    all.begin() + where.offset + strided);
+    });
     buffer.upload(std::as_bytes(std::span(all)));
 }
 
 std::vector<std::uint16_t> ProblemData::gather(Operand operand) const {
     const Place& where = place(operand);
     const GuardedBuffer& buffer = storages_[where.storage].buffer;
-    std::vector<std::uint16_t> all(buffer.bytes() / element_bytes);
+    std::vector<std::uint16_t> all(buffer.bytes() / sizeof(std::uint16_t));
     buffer.download(std::as_writable_bytes(std::span(all)));
     if (layout_ == Layout::bhsd) {
         return all;
     }
-    std::vector<std::uint16_t> bits(elements(where));
-    for_each_row(problem_, where.seqlen, where.strides,
-                 [&](std::int64_t strided, std::int64_t contiguous) {
-                     std::copy_n(all.begin() + where.offset + strided, problem_.head_dim,
-                                 bits.begin() + contiguous);
-                 });
+    const auto words = static_cast<std::int64_t>(where.element_bytes / sizeof(std::uint16_t));
+    std::vector<std::uint16_t> bits(where.bytes() / sizeof(std::uint16_t));
+    for_each_row(where.extents, where.strides, [&](std::int64_t strided, std::int64_t contiguous) {
+        std::copy_n(all.begin() + (where.offset + strided) * words, where.extents.head_dim * words,
+                    bits.begin() + contiguous * words);
+    });
     return bits;
 }
 
 TensorView ProblemData::view(Operand operand) const noexcept {
     const Place& where = place(operand);
-    return {
-        .data = static_cast<std::uint16_t*>(storages_[where.storage].buffer.data()) + where.offset,
-        .stride_batch = where.strides[0],
-        .stride_head = where.strides[1],
-        .stride_seqlen = where.strides[2]};
+    return {.data = static_cast<std::byte*>(storages_[where.storage].buffer.data()) +
+                    count(where.offset) * where.element_bytes,
+            .stride_batch = where.strides[0],
+            .stride_head = where.strides[1],
+            .stride_seqlen = where.strides[2]};
 }
 
 BackwardTensors ProblemData::tensors() const noexcept {
@@ -368,9 +387,14 @@ Gradients<float> ProblemData::reference_gradients() {
     arguments.d_v = d_v.as<float>();
     kernels_.reference_backward(problem_, arguments);
     kernels_.session().synchronise();
-    return {.d_q = d_q.download_all<float>(),
-            .d_k = d_k.download_all<float>(),
-            .d_v = d_v.download_all<float>()};
+    const auto values = [&](const DeviceBuffer& buffer, Operand operand) {
+        std::vector<float> all = buffer.download_all<float>();
+        all.resize(count(place(operand).extents.elements()));
+        return all;
+    };
+    return {.d_q = values(d_q, Operand::d_q),
+            .d_k = values(d_k, Operand::d_k),
+            .d_v = values(d_v, Operand::d_v)};
 }
 
 }  // namespace backlight::tool

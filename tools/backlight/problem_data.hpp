@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/extents.hpp"
 #include "backlight/problem.hpp"
 #include "backlight/runtime.hpp"
 #include "backlight/tensors.hpp"
@@ -25,8 +26,10 @@ enum class Layout {
     bhsd,
     /// Each contiguous (batch, seqlen, heads, head_dim).
     bshd,
-    /// Q, K and V are slices of one (batch, seqlen, 3, heads, head_dim), and dQ, dK and dV of
-    /// another; O and dO are (batch, seqlen, heads, head_dim). Needs seqlen_q == seqlen_kv.
+    /// Q, K and V are slices of one (batch, seqlen, heads + 2 heads_kv, head_dim), and dQ, dK and
+    /// dV of another; O and dO are (batch, seqlen, heads, head_dim). Needs seqlen_q == seqlen_kv
+    /// and
+    /// head_dim_v == head_dim.
     packed_qkv,
 };
 
@@ -60,7 +63,7 @@ class GuardedBuffer {
     std::size_t bytes_ = 0;
 };
 
-/// dQ, dK and dV, contiguous (batch, heads, seqlen, head_dim).
+/// dQ, dK and dV, contiguous, of the problem's shapes.
 template <typename T>
 struct Gradients {
     std::vector<T> d_q, d_k, d_v;
@@ -89,10 +92,9 @@ class ProblemData {
 
     /// Q, K, V and dO of N(0, scale²), then `compute_forward`.
     void randomise(std::uint64_t seed, float scale = 1);
-    /// Q, K, V and dO from the host, contiguous (batch, heads, seqlen, head_dim). O and LSE are to
-    /// be computed or set after.
+    /// Q, K, V and dO from the host, contiguous. O and LSE are to be computed or set after.
     void set_inputs(const verification::InputTensors& inputs);
-    /// O, contiguous (batch, heads, seqlen_q, head_dim), and LSE, (batch, heads, seqlen_q).
+    /// O, contiguous, and LSE, (batch, heads, seqlen_q).
     void set_forward(std::span<const std::uint16_t> o, std::span<const float> lse);
     /// O, rounded to the problem's type, and LSE by the fp32 reference.
     void compute_forward();
@@ -118,7 +120,7 @@ class ProblemData {
     /// The first buffer whose canary was overwritten, or nothing.
     std::optional<std::string> damaged_canary() const;
 
-    /// What the outputs hold, as bits of the problem's type.
+    /// What the outputs hold, as bits of the gradients' type; an element of fp32 is two words.
     Gradients<std::uint16_t> gradients() const;
     /// The gradients that the fp32 reference kernels compute from the same rounded inputs.
     Gradients<float> reference_gradients();
@@ -134,15 +136,20 @@ class ProblemData {
         std::size_t storage = 0;
         std::int64_t offset = 0;
         std::array<std::int64_t, 3> strides{};
-        std::int64_t seqlen = 0;
+        attention::Extents extents{};
+        std::size_t element_bytes = 0;
+
+        std::size_t bytes() const noexcept {
+            return static_cast<std::size_t>(extents.elements()) * element_bytes;
+        }
     };
 
     void add_storage(std::string name, std::int64_t elements, bool output);
+    /// Of an output, or of another tensor.
+    std::size_t element_bytes(bool output) const noexcept;
     const Place& place(Operand operand) const noexcept {
         return places_[static_cast<std::size_t>(operand)];
     }
-    std::size_t elements(const Place& place) const noexcept;
-
     /// Room for an operand as contiguous fp32, and the same with the operand's values in it.
     DeviceBuffer float_buffer(Operand operand) const;
     DeviceBuffer widened(Operand operand);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "arguments.hpp"
+#include "attention/extents.hpp"
 #include "backlight/error.hpp"
 #include "verification/safetensors.hpp"
 
@@ -64,11 +65,9 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
     return fmt::format("({})", fmt::join(shape, ", "));
 }
 
-/// Extents of a tensor in the problem's order, whatever the layout.
-struct Extents {
-    std::int64_t batch, heads, seqlen, head_dim;
-};
+using attention::Extents;
 
+/// In the problem's order, whatever the layout.
 Extents extents(const SafeTensor& tensor, Layout layout, const std::string& path,
                 const std::string& name) {
     const std::vector<std::int64_t>& shape = tensor.shape;
@@ -82,9 +81,12 @@ Extents extents(const SafeTensor& tensor, Layout layout, const std::string& path
                                   : Extents{shape[0], shape[2], shape[1], shape[3]};
 }
 
-void require_same_shape(const SafeTensor& tensor, const std::string& name,
-                        const std::vector<std::int64_t>& shape, const std::string& like,
-                        const std::string& path) {
+void require_shape(const SafeTensor& tensor, const std::string& name, Layout layout,
+                   const Extents& expected, const std::string& like, const std::string& path) {
+    const auto [batch, heads, seqlen, head_dim] = expected;
+    const std::vector<std::int64_t> shape = layout == Layout::bhsd
+                                                ? std::vector{batch, heads, seqlen, head_dim}
+                                                : std::vector{batch, seqlen, heads, head_dim};
     if (tensor.shape != shape) {
         refuse(path, fmt::format("{} has shape {}: it must have {}, {}", name,
                                  shape_text(tensor.shape), shape_text(shape), like));
@@ -124,23 +126,34 @@ AttentionProblem problem_of(const SafetensorsFile& file, const RunOptions& optio
     }
     const Extents queries = extents(q, options.layout, path, "q");
     const Extents keys = extents(k, options.layout, path, "k");
-    if (keys.batch != queries.batch || keys.heads != queries.heads ||
-        keys.head_dim != queries.head_dim) {
+    const Extents values = extents(v, options.layout, path, "v");
+    if (keys.batch != queries.batch || keys.head_dim != queries.head_dim || keys.heads < 1 ||
+        queries.heads % keys.heads != 0) {
         refuse(path,
-               fmt::format("k has shape {} and q has {}: batch, heads and head_dim must be "
-                           "equal (layout {})",
+               fmt::format("k has shape {} and q has {}: batch and head_dim must be equal, "
+                           "and the heads of k divide those of q (layout {})",
                            shape_text(k.shape), shape_text(q.shape), to_string(options.layout)));
     }
-    require_same_shape(v, "v", k.shape, "the shape of k", path);
-    require_same_shape(d_o, "do", q.shape, "the shape of q", path);
-    return {.batch = queries.batch,
-            .heads = queries.heads,
-            .seqlen_q = queries.seqlen,
-            .seqlen_kv = keys.seqlen,
-            .head_dim = queries.head_dim,
-            .causal = options.causal,
-            .dtype = dtype,
-            .softmax_scale = options.softmax_scale};
+    AttentionProblem problem =
+        options.features.applied_to({.batch = queries.batch,
+                                     .heads = queries.heads,
+                                     .seqlen_q = queries.seqlen,
+                                     .seqlen_kv = keys.seqlen,
+                                     .head_dim = queries.head_dim,
+                                     .causal = options.causal,
+                                     .dtype = dtype,
+                                     .softmax_scale = options.softmax_scale});
+    if (keys.heads != queries.heads) {
+        problem.heads_kv = keys.heads;
+    }
+    if (values.head_dim != queries.head_dim) {
+        problem.head_dim_v = values.head_dim;
+    }
+    require_shape(v, "v", options.layout, attention::value_extents(problem),
+                  "that of k but for head_dim", path);
+    require_shape(d_o, "do", options.layout, attention::output_extents(problem),
+                  "that of q with the head_dim of v", path);
+    return problem;
 }
 
 /// O and LSE from the file, or computed where the file has neither.
@@ -162,10 +175,15 @@ void provide_forward(const SafetensorsFile& file, const RunOptions& options, Pro
     const SafeTensor& o = file.tensors.at("o");
     const SafeTensor& lse = file.tensors.at("lse");
     require_dtype(o, "o", q.dtype, options.in);
-    require_same_shape(o, "o", q.shape, "the shape of q", options.in);
+    require_shape(o, "o", options.layout, attention::output_extents(problem),
+                  "that of q with the head_dim of v", options.in);
     require_dtype(lse, "lse", "F32", options.in);
-    require_same_shape(lse, "lse", {problem.batch, problem.heads, problem.seqlen_q},
-                       "(batch, heads, seqlen_q)", options.in);
+    const std::vector<std::int64_t> rows = {problem.batch, problem.heads, problem.seqlen_q};
+    if (lse.shape != rows) {
+        refuse(options.in,
+               fmt::format("lse has shape {}: it must have {}, (batch, heads, seqlen_q)",
+                           shape_text(lse.shape), shape_text(rows)));
+    }
     std::vector<float> values(lse.data.size() / sizeof(float));
     std::memcpy(values.data(), lse.data.data(), lse.data.size());
     data.upload(Operand::o, o.data);
@@ -203,7 +221,9 @@ int run_file(const RunOptions& options) {
     SafetensorsFile gradients;
     const auto keep = [&](const char* name, Operand operand, const SafeTensor& like) {
         gradients.tensors[name] = {
-            .dtype = like.dtype, .shape = like.shape, .data = data.download(operand)};
+            .dtype = problem.gradient_type == GradientType::fp32 ? "F32" : like.dtype,
+            .shape = like.shape,
+            .data = data.download(operand)};
     };
     keep("dq", Operand::d_q, file.tensors.at("q"));
     keep("dk", Operand::d_k, file.tensors.at("k"));

@@ -10,6 +10,7 @@
 #include "arguments.hpp"
 #include "backlight/error.hpp"
 #include "backlight/tuning.hpp"
+#include "bench_report.hpp"
 #include "environment.hpp"
 #include "json_file.hpp"
 #include "plot_documents.hpp"
@@ -29,7 +30,7 @@ std::vector<AttentionProblem> problems_of(const TuneCommandOptions& options) {
     if (shapes.empty() && options.merge.empty() && options.export_file.empty()) {
         shapes.emplace_back(default_shape);
     }
-    return square_problems(shapes, options.causal, options.full, options.dtype);
+    return square_problems(shapes, options.causal, options.full, options.dtype, options.features);
 }
 
 TuneOptions tune_options(const TuneCommandOptions& options) {
@@ -65,21 +66,16 @@ Bench open_bench(const DeviceChoice& choice, const RuntimeOptions& options) {
     return bench;
 }
 
-std::string title(const AttentionProblem& problem) {
-    return fmt::format("B={} H={} N={} d={} {} {}", problem.batch, problem.heads, problem.seqlen_q,
-                       problem.head_dim, to_string(problem.dtype),
-                       problem.causal ? "causal" : "full");
-}
-
 /// The emulated device takes minutes where a GPU takes microseconds, and its times mean nothing:
 /// there `tune` only shows itself at work.
 void require_possible(const DeviceChoice& choice, const std::vector<AttentionProblem>& problems) {
     constexpr std::int64_t most_rows = 1024;
     for (const AttentionProblem& problem : problems) {
-        const std::int64_t heads_left = most_rows / std::max(problem.seqlen_q, problem.seqlen_kv);
+        const std::int64_t heads_left =
+            most_rows / std::max<std::int64_t>({problem.seqlen_q, problem.seqlen_kv, 1});
         if (choice.emulation &&
             problem.batch > heads_left / std::max<std::int64_t>(problem.heads, 1)) {
-            throw refused("shape", title(problem),
+            throw refused("shape", short_text(problem),
                           "of at most 1024 rows (batch · heads · seqlen) on the emulated device, "
                           "whose times say nothing of a GPU");
         }
@@ -101,9 +97,9 @@ std::string tile_text(const TileConfig& config) {
 
 std::string progress_text(const AttentionProblem& problem, const TuneProgress& progress,
                           TimesOf times) {
-    std::string text =
-        fmt::format("{}  {} {}/{}  {:.0f} s  {}", title(problem), progress.stage, progress.done + 1,
-                    progress.total, progress.elapsed_seconds, tile_text(progress.config));
+    std::string text = fmt::format("{}  {} {}/{}  {:.0f} s  {}", short_text(problem),
+                                   progress.stage, progress.done + 1, progress.total,
+                                   progress.elapsed_seconds, tile_text(progress.config));
     if (progress.best_milliseconds > 0 && times == TimesOf::gpu) {
         text += fmt::format("  best {:.4f} ms", progress.best_milliseconds);
     }
@@ -207,7 +203,7 @@ void tune(const TuneCommandOptions& options, std::ostream& out, std::ostream& er
                                 {"interleaved", true},
                                 {"cold_l2", true},
                                 {"inputs", "N(0, 1); O and LSE of the fp32 forward"},
-                                {"flops", "10·B·H·Nq·Nk·d, half when causal"}};
+                                {"flops", flops_formula}};
         document["database"] = database;
         const TimesOf times = options.device.emulation ? TimesOf::emulated_device : TimesOf::gpu;
         document["tunings"] = nlohmann::ordered_json::array();
@@ -223,7 +219,9 @@ void tune(const TuneCommandOptions& options, std::ostream& out, std::ostream& er
             const TuneReport report = bench.session->runtime().tune(problem, tuning);
             line.clear();
             if (tables) {
-                out << title(problem) << "\n\n" << format_tune(report, times) << '\n' << std::flush;
+                out << short_text(problem) << "\n\n"
+                    << format_tune(report, times) << '\n'
+                    << std::flush;
             }
             document["tunings"].push_back(to_json(report, times));
             document["tunings"].back()["sm_clock_mhz"] = or_null(readings.sm_clock_mhz);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backlight/problem.hpp"
+#include "problem_features.hpp"
 #include "session/device_choice.hpp"
 
 namespace backlight::tool {
@@ -16,6 +17,7 @@ struct TuneCommandOptions {
     bool causal = true;
     bool full = false;
     DataType dtype = DataType::bf16;
+    ProblemFeatures features;
     /// "mma", "wgmma", or empty: all.
     std::string kernel_family;
     /// Only these, and the presets; empty: every legal configuration.

@@ -12,6 +12,7 @@ void add_tune(const Setup& setup) {
         TuneCommandOptions options;
         std::string dtype = "bf16";
         std::string budget = "60s";
+        FeatureArguments features;
         bool causal = false, full = false, both = false;
     };
     const auto arguments = std::make_shared<Arguments>();
@@ -24,6 +25,9 @@ void add_tune(const Setup& setup) {
     command->add_flag("--full", arguments->full, "Without a mask");
     command->add_flag("--both", arguments->both, "With and without the mask");
     command->add_option("--dtype", arguments->dtype, "bf16 or fp16 [bf16]");
+    arguments->features.add_to(*command);
+    arguments->features.add_heads_to(*command);
+    arguments->features.add_seqlen_kv_to(*command);
     command->add_option("--kernel-family", options.kernel_family,
                         "mma, wgmma or mma_resident [all that the card takes]");
     command->add_option("--tile", options.tiles,
@@ -49,6 +53,7 @@ void add_tune(const Setup& setup) {
             chosen.full = arguments->full || arguments->both;
             chosen.causal = arguments->causal || arguments->both || !chosen.full;
             chosen.dtype = parse_dtype(arguments->dtype);
+            chosen.features = arguments->features.resolve();
             chosen.budget_seconds = parse_budget(arguments->budget);
             tune(chosen, setup.out, setup.errors);
             return 0;

@@ -7,13 +7,17 @@
 #include <cmath>
 #include <cstdio>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "arguments.hpp"
+#include "attention/family_support.hpp"
+#include "attention/validation.hpp"
 #include "backlight/error.hpp"
+#include "bench_report.hpp"
 #include "emulated_twin.hpp"
 #include "emulation/emulated_device.hpp"
 #include "emulation/host_compiler.hpp"
@@ -47,22 +51,16 @@ json to_json(const ProblemReport& report) {
                            {"worst_row_allowed", tensor.tolerance.worst_row},
                            {"between_runs", number(tensor.between_runs)}});
     }
-    return {{"kernel", report.kernel},
-            {"batch", problem.batch},
-            {"heads", problem.heads},
-            {"seqlen_q", problem.seqlen_q},
-            {"seqlen_kv", problem.seqlen_kv},
-            {"head_dim", problem.head_dim},
-            {"causal", problem.causal},
-            {"dtype", to_string(problem.dtype)},
-            {"softmax_scale", problem.effective_softmax_scale()},
-            {"inputs", verification::to_string(report.problem.inputs)},
-            {"layout", to_string(report.problem.layout)},
-            {"reference", to_string(report.problem.reference)},
-            {"repeats", report.problem.repeats},
-            {"tensors", tensors},
-            {"failures", report.failures},
-            {"passed", report.passed()}};
+    json document(tool::to_json(problem));
+    document.update({{"kernel", report.kernel},
+                     {"inputs", verification::to_string(report.problem.inputs)},
+                     {"layout", to_string(report.problem.layout)},
+                     {"reference", to_string(report.problem.reference)},
+                     {"repeats", report.problem.repeats},
+                     {"tensors", tensors},
+                     {"failures", report.failures},
+                     {"passed", report.passed()}});
+    return document;
 }
 
 json to_json(const std::vector<GradientDifference>& differences) {
@@ -199,7 +197,8 @@ std::vector<ProblemAxes> all_axes(const VerifyOptions& options) {
                                 .dtype = dtype,
                                 .repeats = options.repeats.value_or(least ? 2 : 3),
                                 .quick = options.quick,
-                                .emulated = emulated || options.against_emulated});
+                                .emulated = emulated || options.against_emulated,
+                                .features = options.features});
             }
         }
     }
@@ -225,6 +224,37 @@ void compile_all(Session& session, const std::vector<ProblemAxes>& axes,
                 }
             }
         });
+}
+
+/// What was asked for must not be left out in silence: throws what the first kernel says to the
+/// first problem that has a feature which no kernel takes, or to the first if none takes any.
+void require_taken(const Session& session, const std::vector<ProblemAxes>& axes,
+                   const std::vector<NamedConfig>& kernels) {
+    const auto refuse = [&](const AttentionProblem& problem) {
+        attention::validate(problem);
+        attention::validate(kernels.front().config, problem, session.device().properties().target);
+    };
+    std::vector<CheckedProblem> problems;
+    for (const ProblemAxes& each : axes) {
+        for (ProblemGroup& group : problem_groups(each)) {
+            std::ranges::move(group.problems, std::back_inserter(problems));
+        }
+    }
+    for (const CheckedProblem& problem : problems) {
+        if (std::ranges::all_of(kernels, [&](const NamedConfig& kernel) {
+                return attention::unsupported_feature(problem.problem, kernel.config.family)
+                    .has_value();
+            })) {
+            refuse(problem.problem);
+        }
+    }
+    const auto is_taken = [&](const CheckedProblem& problem) {
+        return std::ranges::any_of(
+            kernels, [&](const NamedConfig& kernel) { return takes(session, kernel, problem); });
+    };
+    if (std::ranges::none_of(problems, is_taken)) {
+        refuse(problems.at(0).problem);
+    }
 }
 
 void print_heading(Runtime& runtime, const DeviceChoice& device) {
@@ -312,7 +342,7 @@ std::string replay_command(const VerifyOptions& options) {
     if (options.repeats) {
         command += fmt::format(" --repeats {}", *options.repeats);
     }
-    return command;
+    return command + options.features.command_line();
 }
 
 int verify(const VerifyOptions& options) {
@@ -329,6 +359,7 @@ int verify(const VerifyOptions& options) {
     Verification verification(support, kernels, twin.get());
     const auto start = std::chrono::steady_clock::now();
 
+    require_taken(*session, axes, kernels);
     if (options.device.emulation || twin != nullptr) {
         compile_all(twin != nullptr ? twin->session() : *session, axes, kernels);
     }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backlight/problem.hpp"
+#include "problem_features.hpp"
 #include "session/device_choice.hpp"
 
 namespace backlight::tool {
@@ -20,6 +21,8 @@ struct VerifyOptions {
     std::vector<std::int64_t> head_dims;
     /// Empty: both; on the emulated device, where quick, bf16.
     std::vector<DataType> dtypes;
+    /// Of every problem, as far as its own extents and inputs let it.
+    ProblemFeatures features;
     /// Runs of each problem; dK and dV must be the same bits each time. On the emulated device each
     /// has another schedule. Not given: 3, or 2 where the emulated device is to be quick.
     std::optional<int> repeats;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -130,11 +131,33 @@ std::vector<ProblemGroup> quick_emulated_groups(const ProblemAxes& axes) {
     return {small_group(axes, InputKind::normal), std::move(low_lse), std::move(strides)};
 }
 
+bool excluded(const CheckedProblem& problem) {
+    return (problem.layout == Layout::packed_qkv &&
+            problem.problem.effective_head_dim_v() != problem.problem.head_dim) ||
+           (problem.inputs == InputKind::dominant_key && problem.problem.window_left);
+}
+
+std::vector<ProblemGroup> with_features(std::vector<ProblemGroup> groups,
+                                        const ProblemFeatures& features) {
+    for (ProblemGroup& group : groups) {
+        for (CheckedProblem& problem : group.problems) {
+            problem.problem = features.applied_to(problem.problem);
+            if (features.heads_kv) {
+                constexpr std::int64_t smallest_group = 2;
+                problem.problem.heads =
+                    *features.heads_kv * std::max(problem.problem.heads, smallest_group);
+            }
+        }
+        std::erase_if(group.problems, excluded);
+    }
+    return groups;
+}
+
 }  // namespace
 
 std::vector<ProblemGroup> problem_groups(const ProblemAxes& axes) {
     if (axes.emulated && axes.quick) {
-        return quick_emulated_groups(axes);
+        return with_features(quick_emulated_groups(axes), axes.features);
     }
     std::vector<ProblemGroup> all;
     for (const InputKind kind : verification::input_kinds) {
@@ -148,7 +171,7 @@ std::vector<ProblemGroup> problem_groups(const ProblemAxes& axes) {
     if (!axes.emulated) {
         all.push_back(large_group(axes));
     }
-    return all;
+    return with_features(std::move(all), axes.features);
 }
 
 }  // namespace backlight::tool

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "problem_check.hpp"
+#include "problem_features.hpp"
 
 namespace backlight::tool {
 
@@ -25,6 +26,9 @@ struct ProblemAxes {
     /// For a device that takes seconds where a GPU takes microseconds: problems of few tiles, all
     /// of them compared with the host's fp64.
     bool emulated = false;
+    /// Of every problem. To each of heads_kv there are as many heads as the problem has otherwise,
+    /// 2 at least. Layouts and inputs that exclude a feature are left out.
+    ProblemFeatures features = {};
 };
 
 /// The problems that `verify` checks kernels on.

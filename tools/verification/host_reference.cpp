@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -13,43 +14,80 @@
 namespace backlight::verification {
 namespace {
 
-/// The extents of one (batch, head) as sizes.
+/// The extents of one (batch, head) as sizes, and how many there are.
 struct HeadShape {
-    std::size_t heads;
+    std::size_t kv_heads;  // batch · heads_kv
+    std::size_t group;     // heads of queries to each of them
     std::size_t seqlen_q;
     std::size_t seqlen_kv;
     std::size_t head_dim;
-    bool causal;
+    std::size_t head_dim_v;
+    /// From key − query of the first key that a query attends to, to that of the last.
+    std::int64_t first_diagonal;
+    std::int64_t last_diagonal;
     double scale;
 
-    std::size_t visible_keys(std::size_t query) const { return causal ? query + 1 : seqlen_kv; }
+    std::size_t heads() const { return kv_heads * group; }
+    std::size_t q_size() const { return seqlen_q * head_dim; }
+    std::size_t k_size() const { return seqlen_kv * head_dim; }
+    std::size_t v_size() const { return seqlen_kv * head_dim_v; }
+    std::size_t o_size() const { return seqlen_q * head_dim_v; }
+
+    /// The keys that a query attends to: neighbours, perhaps none.
+    struct Keys {
+        std::size_t first;
+        std::size_t count;
+    };
+    Keys attended(std::size_t query) const {
+        const auto row = static_cast<std::int64_t>(query);
+        const auto keys = static_cast<std::int64_t>(seqlen_kv);
+        const std::int64_t first = std::clamp<std::int64_t>(row + first_diagonal, 0, keys);
+        const std::int64_t end = std::clamp<std::int64_t>(row + last_diagonal + 1, first, keys);
+        return {static_cast<std::size_t>(first), static_cast<std::size_t>(end - first)};
+    }
 };
 
-void check_positive(const char* name, std::int64_t extent) {
-    if (extent < 1) {
-        throw Error(ErrorCode::invalid_argument, std::string("host reference: ") + name + " is " +
-                                                     std::to_string(extent) +
-                                                     "; it must be at least 1");
+void check_at_least(std::int64_t least, const char* name, std::int64_t extent) {
+    if (extent < least) {
+        throw Error(ErrorCode::invalid_argument,
+                    std::string("host reference: ") + name + " is " + std::to_string(extent) +
+                        "; it must be at least " + std::to_string(least));
     }
 }
 
 HeadShape check_problem(const AttentionProblem& problem) {
-    check_positive("batch", problem.batch);
-    check_positive("heads", problem.heads);
-    check_positive("seqlen_q", problem.seqlen_q);
-    check_positive("seqlen_kv", problem.seqlen_kv);
-    check_positive("head_dim", problem.head_dim);
-    if (problem.causal && problem.seqlen_q != problem.seqlen_kv) {
+    const std::int64_t heads_kv = problem.effective_heads_kv();
+    check_at_least(1, "batch", problem.batch);
+    check_at_least(1, "heads", problem.heads);
+    check_at_least(1, "heads_kv", heads_kv);
+    check_at_least(0, "seqlen_q", problem.seqlen_q);
+    check_at_least(0, "seqlen_kv", problem.seqlen_kv);
+    check_at_least(1, "head_dim", problem.head_dim);
+    check_at_least(1, "head_dim_v", problem.effective_head_dim_v());
+    check_at_least(0, "window_left", problem.window_left.value_or(0));
+    check_at_least(0, "window_right", problem.window_right.value_or(0));
+    if (problem.heads % heads_kv != 0) {
         throw Error(ErrorCode::invalid_argument,
-                    "host reference: seqlen_q is " + std::to_string(problem.seqlen_q) +
-                        " and seqlen_kv is " + std::to_string(problem.seqlen_kv) +
-                        "; a causal problem needs them equal");
+                    "host reference: heads_kv is " + std::to_string(heads_kv) +
+                        "; it must divide heads, which is " + std::to_string(problem.heads));
     }
-    return {.heads = static_cast<std::size_t>(problem.batch * problem.heads),
+    // Beyond these every key is reached.
+    const std::int64_t reach = problem.seqlen_q + problem.seqlen_kv;
+    // Not by the library's own MaskBand: the reference shall not share its mistakes.
+    const std::int64_t own = problem.mask_alignment == MaskAlignment::bottom_right
+                                 ? problem.seqlen_kv - problem.seqlen_q
+                                 : 0;
+    const std::int64_t left = std::min(problem.window_left.value_or(reach), reach);
+    const std::int64_t right =
+        problem.causal ? 0 : std::min(problem.window_right.value_or(reach), reach);
+    return {.kv_heads = static_cast<std::size_t>(problem.batch * heads_kv),
+            .group = static_cast<std::size_t>(problem.heads / heads_kv),
             .seqlen_q = static_cast<std::size_t>(problem.seqlen_q),
             .seqlen_kv = static_cast<std::size_t>(problem.seqlen_kv),
             .head_dim = static_cast<std::size_t>(problem.head_dim),
-            .causal = problem.causal,
+            .head_dim_v = static_cast<std::size_t>(problem.effective_head_dim_v()),
+            .first_diagonal = own - left,
+            .last_diagonal = own + right,
             .scale = static_cast<double>(problem.effective_softmax_scale())};
 }
 
@@ -115,13 +153,20 @@ std::vector<double> transpose(const double* matrix, std::size_t rows, std::size_
 void forward_head(const HeadShape& shape, const double* q, const double* k, const double* v,
                   double* o, double* lse) {
     const std::size_t d = shape.head_dim;
+    const std::size_t d_v = shape.head_dim_v;
     const std::vector<double> k_transposed = transpose(k, shape.seqlen_kv, d);
     std::vector<double> weights(shape.seqlen_kv);
     for (std::size_t i = 0; i < shape.seqlen_q; ++i) {
-        const std::size_t keys = shape.visible_keys(i);
+        const auto [first, keys] = shape.attended(i);
+        std::fill_n(o + i * d_v, d_v, 0.0);
+        if (keys == 0) {
+            lse[i] = -std::numeric_limits<double>::infinity();
+            continue;
+        }
         const auto row = std::span(weights).first(keys);
         std::ranges::fill(row, 0.0);
-        add_row_times_matrix(q + i * d, d, k_transposed.data(), shape.seqlen_kv, keys, row.data());
+        add_row_times_matrix(q + i * d, d, k_transposed.data() + first, shape.seqlen_kv, keys,
+                             row.data());
         for (double& weight : row) {
             weight *= shape.scale;
         }
@@ -135,52 +180,56 @@ void forward_head(const HeadShape& shape, const double* q, const double* k, cons
             weight /= sum;
         }
         lse[i] = maximum + std::log(sum);
-        std::fill_n(o + i * d, d, 0.0);
-        add_row_times_matrix(row.data(), keys, v, d, d, o + i * d);
+        add_row_times_matrix(row.data(), keys, v + first * d_v, d_v, d_v, o + i * d_v);
     }
 }
 
+/// One head of queries; dK and dV are those of the head of keys and values that it uses.
 struct BackwardHead {
     const double *q, *k, *v, *o, *lse, *d_o;
     double *d_q, *d_k, *d_v;
 };
 
+/// Writes dQ and adds to dK and dV.
 void backward_head(const HeadShape& shape, const BackwardHead& head) {
     const std::size_t d = shape.head_dim;
+    const std::size_t d_v = shape.head_dim_v;
     const std::vector<double> k_transposed = transpose(head.k, shape.seqlen_kv, d);
-    const std::vector<double> v_transposed = transpose(head.v, shape.seqlen_kv, d);
+    const std::vector<double> v_transposed = transpose(head.v, shape.seqlen_kv, d_v);
     std::vector<double> p(shape.seqlen_kv);
     std::vector<double> d_s(shape.seqlen_kv);
-    std::fill_n(head.d_k, shape.seqlen_kv * d, 0.0);
-    std::fill_n(head.d_v, shape.seqlen_kv * d, 0.0);
     for (std::size_t i = 0; i < shape.seqlen_q; ++i) {
-        const std::size_t keys = shape.visible_keys(i);
+        const auto [first, keys] = shape.attended(i);
         const double* q = head.q + i * d;
-        const double* d_o = head.d_o + i * d;
+        const double* d_o = head.d_o + i * d_v;
         double* d_q = head.d_q + i * d;
+        std::fill_n(d_q, d, 0.0);
+        if (keys == 0 || std::isinf(head.lse[i])) {
+            continue;  // P is 0.
+        }
 
         double delta = 0;
-        for (std::size_t c = 0; c < d; ++c) {
-            delta += d_o[c] * head.o[i * d + c];
+        for (std::size_t c = 0; c < d_v; ++c) {
+            delta += d_o[c] * head.o[i * d_v + c];
         }
 
         std::fill_n(p.begin(), keys, 0.0);
-        add_row_times_matrix(q, d, k_transposed.data(), shape.seqlen_kv, keys, p.data());
+        add_row_times_matrix(q, d, k_transposed.data() + first, shape.seqlen_kv, keys, p.data());
         for (std::size_t j = 0; j < keys; ++j) {
             p[j] = std::exp(shape.scale * p[j] - head.lse[i]);
         }
 
         // d_s first holds dP = dO·Vᵀ. The scale that dQ and dK share is taken into dS.
         std::fill_n(d_s.begin(), keys, 0.0);
-        add_row_times_matrix(d_o, d, v_transposed.data(), shape.seqlen_kv, keys, d_s.data());
+        add_row_times_matrix(d_o, d_v, v_transposed.data() + first, shape.seqlen_kv, keys,
+                             d_s.data());
         for (std::size_t j = 0; j < keys; ++j) {
             d_s[j] = shape.scale * p[j] * (d_s[j] - delta);
         }
 
-        std::fill_n(d_q, d, 0.0);
-        add_row_times_matrix(d_s.data(), keys, head.k, d, d, d_q);
-        add_outer_product(d_s.data(), keys, q, d, head.d_k);
-        add_outer_product(p.data(), keys, d_o, d, head.d_v);
+        add_row_times_matrix(d_s.data(), keys, head.k + first * d, d, d, d_q);
+        add_outer_product(d_s.data(), keys, q, d, head.d_k + first * d);
+        add_outer_product(p.data(), keys, d_o, d_v, head.d_v + first * d_v);
     }
 }
 
@@ -188,47 +237,50 @@ void backward_head(const HeadShape& shape, const BackwardHead& head) {
 
 void reference_forward(const ForwardParameters& parameters) {
     const HeadShape shape = check_problem(parameters.problem);
-    const std::size_t rows_size = shape.seqlen_q;
-    const std::size_t q_size = shape.seqlen_q * shape.head_dim;
-    const std::size_t kv_size = shape.seqlen_kv * shape.head_dim;
-    check_size("q", parameters.q.size(), shape.heads * q_size);
-    check_size("k", parameters.k.size(), shape.heads * kv_size);
-    check_size("v", parameters.v.size(), shape.heads * kv_size);
-    check_size("o", parameters.o.size(), shape.heads * q_size);
-    check_size("lse", parameters.lse.size(), shape.heads * rows_size);
-    parallel_for(static_cast<std::int64_t>(shape.heads), [&](std::int64_t index) {
+    check_size("q", parameters.q.size(), shape.heads() * shape.q_size());
+    check_size("k", parameters.k.size(), shape.kv_heads * shape.k_size());
+    check_size("v", parameters.v.size(), shape.kv_heads * shape.v_size());
+    check_size("o", parameters.o.size(), shape.heads() * shape.o_size());
+    check_size("lse", parameters.lse.size(), shape.heads() * shape.seqlen_q);
+    parallel_for(static_cast<std::int64_t>(shape.heads()), [&](std::int64_t index) {
         const auto head = static_cast<std::size_t>(index);
-        forward_head(shape, parameters.q.data() + head * q_size,
-                     parameters.k.data() + head * kv_size, parameters.v.data() + head * kv_size,
-                     parameters.o.data() + head * q_size, parameters.lse.data() + head * rows_size);
+        const std::size_t kv_head = head / shape.group;
+        forward_head(shape, parameters.q.data() + head * shape.q_size(),
+                     parameters.k.data() + kv_head * shape.k_size(),
+                     parameters.v.data() + kv_head * shape.v_size(),
+                     parameters.o.data() + head * shape.o_size(),
+                     parameters.lse.data() + head * shape.seqlen_q);
     });
 }
 
 void reference_backward(const BackwardParameters& parameters) {
     const HeadShape shape = check_problem(parameters.problem);
-    const std::size_t rows_size = shape.seqlen_q;
-    const std::size_t q_size = shape.seqlen_q * shape.head_dim;
-    const std::size_t kv_size = shape.seqlen_kv * shape.head_dim;
-    check_size("q", parameters.q.size(), shape.heads * q_size);
-    check_size("k", parameters.k.size(), shape.heads * kv_size);
-    check_size("v", parameters.v.size(), shape.heads * kv_size);
-    check_size("o", parameters.o.size(), shape.heads * q_size);
-    check_size("lse", parameters.lse.size(), shape.heads * rows_size);
-    check_size("d_o", parameters.d_o.size(), shape.heads * q_size);
-    check_size("d_q", parameters.d_q.size(), shape.heads * q_size);
-    check_size("d_k", parameters.d_k.size(), shape.heads * kv_size);
-    check_size("d_v", parameters.d_v.size(), shape.heads * kv_size);
-    parallel_for(static_cast<std::int64_t>(shape.heads), [&](std::int64_t index) {
-        const auto head = static_cast<std::size_t>(index);
-        backward_head(shape, {.q = parameters.q.data() + head * q_size,
-                              .k = parameters.k.data() + head * kv_size,
-                              .v = parameters.v.data() + head * kv_size,
-                              .o = parameters.o.data() + head * q_size,
-                              .lse = parameters.lse.data() + head * rows_size,
-                              .d_o = parameters.d_o.data() + head * q_size,
-                              .d_q = parameters.d_q.data() + head * q_size,
-                              .d_k = parameters.d_k.data() + head * kv_size,
-                              .d_v = parameters.d_v.data() + head * kv_size});
+    check_size("q", parameters.q.size(), shape.heads() * shape.q_size());
+    check_size("k", parameters.k.size(), shape.kv_heads * shape.k_size());
+    check_size("v", parameters.v.size(), shape.kv_heads * shape.v_size());
+    check_size("o", parameters.o.size(), shape.heads() * shape.o_size());
+    check_size("lse", parameters.lse.size(), shape.heads() * shape.seqlen_q);
+    check_size("d_o", parameters.d_o.size(), shape.heads() * shape.o_size());
+    check_size("d_q", parameters.d_q.size(), shape.heads() * shape.q_size());
+    check_size("d_k", parameters.d_k.size(), shape.kv_heads * shape.k_size());
+    check_size("d_v", parameters.d_v.size(), shape.kv_heads * shape.v_size());
+    std::ranges::fill(parameters.d_k, 0.0);
+    std::ranges::fill(parameters.d_v, 0.0);
+    // The heads of a group add to the same dK and dV, so they are one thread's work.
+    parallel_for(static_cast<std::int64_t>(shape.kv_heads), [&](std::int64_t index) {
+        const auto kv_head = static_cast<std::size_t>(index);
+        for (std::size_t i = 0; i < shape.group; ++i) {
+            const std::size_t head = kv_head * shape.group + i;
+            backward_head(shape, {.q = parameters.q.data() + head * shape.q_size(),
+                                  .k = parameters.k.data() + kv_head * shape.k_size(),
+                                  .v = parameters.v.data() + kv_head * shape.v_size(),
+                                  .o = parameters.o.data() + head * shape.o_size(),
+                                  .lse = parameters.lse.data() + head * shape.seqlen_q,
+                                  .d_o = parameters.d_o.data() + head * shape.o_size(),
+                                  .d_q = parameters.d_q.data() + head * shape.q_size(),
+                                  .d_k = parameters.d_k.data() + kv_head * shape.k_size(),
+                                  .d_v = parameters.d_v.data() + kv_head * shape.v_size()});
+        }
     });
 }
 

@@ -7,8 +7,8 @@
 namespace backlight::verification {
 
 /// Attention in double precision on the host: what kernels are measured against on small problems.
-/// All tensors are contiguous (batch, heads, seqlen, head_dim), row statistics (batch, heads,
-/// seqlen_q). The formulas are those of AttentionProblem; `dtype` plays no part.
+/// All tensors are contiguous, of the shapes and by the formulas of AttentionProblem; types and
+/// `deterministic` play no part, and any head dimension will do.
 struct ForwardParameters {
     AttentionProblem problem;
     std::span<const double> q, k, v;
@@ -17,8 +17,8 @@ struct ForwardParameters {
     std::span<double> lse;
 };
 
-/// Writes O and LSE. Throws `invalid_argument` when a span's size does not fit the problem, a shape
-/// is not positive, or a causal problem is not square.
+/// Writes O and LSE. Throws `invalid_argument` when a span's size does not fit the problem, an
+/// extent is not positive (lengths and windows: negative), or heads_kv does not divide heads.
 void reference_forward(const ForwardParameters& parameters);
 
 struct BackwardParameters {

@@ -13,11 +13,14 @@
 namespace backlight::verification {
 namespace {
 
-/// Where an element stands. `head` counts (batch, head) pairs.
+/// Where an element stands. `head` counts (batch, head) pairs of its tensor, `kv_head` those of the
+/// keys and values that go with it.
 struct Element {
     std::uint64_t head;
+    std::uint64_t kv_head;
     std::uint64_t row;
     std::uint64_t column;
+    std::uint64_t columns;
     std::uint64_t index;
 };
 
@@ -74,8 +77,10 @@ class Builder {
     static auto heavy_tailed(const Generator& generator) {
         return [&generator](const Element& e) { return generator.heavy_tailed(e.index); };
     }
-    auto equal_rows(const Generator& generator) const {
-        return [this, &generator](const Element& e) { return generator.normal(column_of_head(e)); };
+    static auto equal_rows(const Generator& generator) {
+        return [&generator](const Element& e) {
+            return generator.normal(e.head * e.columns + e.column);
+        };
     }
 
   public:
@@ -88,6 +93,7 @@ class Builder {
           d_o_(seed, Stream::d_o),
           direction_(seed, Stream::direction),
           dominant_(seed, Stream::dominant),
+          heads_kv_(problem.effective_heads_kv()),
           head_dim_(static_cast<double>(problem.head_dim)),
           scale_(static_cast<double>(problem.effective_softmax_scale())) {}
 
@@ -144,23 +150,25 @@ class Builder {
         const double others = 1 / (std::abs(scale_) * std::sqrt(head_dim_) * amplitude);
         check_amplitude(others);
         const auto keys = static_cast<std::uint64_t>(problem_.seqlen_kv);
+        const bool masked = problem_.causal || problem_.window_right;
+        if (problem_.window_left) {
+            throw Error(ErrorCode::invalid_argument,
+                        "make_inputs: window_left is " + std::to_string(*problem_.window_left) +
+                            "; dominant_key needs a key that all queries attend to");
+        }
         return tensors(
             [&](const Element& e) { return amplitude * (axis(e) + noise * q_.normal(e.index)); },
-            [&, keys](const Element& e) {
-                const std::uint64_t dominant = problem_.causal ? 0 : dominant_.bits(e.head) % keys;
+            [&, keys, masked](const Element& e) {
+                const std::uint64_t dominant = masked ? 0 : dominant_.bits(e.head) % keys;
                 return e.row == dominant ? sign * amplitude * axis(e) : others * k_.normal(e.index);
             },
             normal(v_), normal(d_o_));
     }
 
-    /// An index that all rows of a (batch, head) share.
-    std::uint64_t column_of_head(const Element& e) const {
-        return e.head * static_cast<std::uint64_t>(problem_.head_dim) + e.column;
-    }
-
-    /// Entry of a random direction of the (batch, head), ±1: exact in 16 bits.
+    /// Entry of a random direction, ±1: exact in 16 bits. One of a head of keys and of all queries
+    /// that use it.
     double axis(const Element& e) const {
-        return (direction_.bits(column_of_head(e)) & 1) != 0 ? 1.0 : -1.0;
+        return (direction_.bits(e.kv_head * e.columns + e.column) & 1) != 0 ? 1.0 : -1.0;
     }
 
     /// The factor on both a query and a key of ±1 entries that makes their logit ±`logit`.
@@ -185,18 +193,21 @@ class Builder {
 
     template <typename Q, typename K, typename V, typename DO>
     InputTensors tensors(const Q& q, const K& k, const V& v, const DO& d_o) const {
-        return {.q = fill(problem_.seqlen_q, q),
-                .k = fill(problem_.seqlen_kv, k),
-                .v = fill(problem_.seqlen_kv, v),
-                .d_o = fill(problem_.seqlen_q, d_o)};
+        const std::int64_t head_dim_v = problem_.effective_head_dim_v();
+        return {.q = fill(problem_.heads, problem_.seqlen_q, problem_.head_dim, q),
+                .k = fill(heads_kv_, problem_.seqlen_kv, problem_.head_dim, k),
+                .v = fill(heads_kv_, problem_.seqlen_kv, head_dim_v, v),
+                .d_o = fill(problem_.heads, problem_.seqlen_q, head_dim_v, d_o)};
     }
 
     template <typename Value>
-    std::vector<std::uint16_t> fill(std::int64_t seqlen, const Value& value) const {
+    std::vector<std::uint16_t> fill(std::int64_t heads, std::int64_t seqlen, std::int64_t head_dim,
+                                    const Value& value) const {
         constexpr std::int64_t rows_at_a_time = 64;
         const auto rows_of_head = static_cast<std::uint64_t>(seqlen);
-        const auto columns = static_cast<std::uint64_t>(problem_.head_dim);
-        const std::int64_t rows = problem_.batch * problem_.heads * seqlen;
+        const auto columns = static_cast<std::uint64_t>(head_dim);
+        const auto heads_per_kv_head = static_cast<std::uint64_t>(heads / heads_kv_);
+        const std::int64_t rows = problem_.batch * heads * seqlen;
         std::vector<std::uint16_t> bits(static_cast<std::size_t>(rows) * columns);
         parallel_for((rows + rows_at_a_time - 1) / rows_at_a_time, [&](std::int64_t part) {
             const std::int64_t end = std::min(rows, (part + 1) * rows_at_a_time);
@@ -204,10 +215,14 @@ class Builder {
                  row < static_cast<std::uint64_t>(end); ++row) {
                 for (std::uint64_t column = 0; column < columns; ++column) {
                     const std::uint64_t index = row * columns + column;
-                    bits[index] = to_bits(problem_.dtype, value({.head = row / rows_of_head,
-                                                                 .row = row % rows_of_head,
-                                                                 .column = column,
-                                                                 .index = index}));
+                    const std::uint64_t head = row / rows_of_head;
+                    bits[index] =
+                        to_bits(problem_.dtype, value({.head = head,
+                                                       .kv_head = head / heads_per_kv_head,
+                                                       .row = row % rows_of_head,
+                                                       .column = column,
+                                                       .columns = columns,
+                                                       .index = index}));
                 }
             }
         });
@@ -217,6 +232,7 @@ class Builder {
     AttentionProblem problem_;
     InputKind kind_;
     Generator q_, k_, v_, d_o_, direction_, dominant_;
+    std::int64_t heads_kv_;
     double head_dim_;
     double scale_;
 };
@@ -254,10 +270,14 @@ InputKind input_kind(std::string_view name) {
 }
 
 InputTensors make_inputs(const AttentionProblem& problem, InputKind kind, std::uint64_t seed) {
-    if (std::min({problem.batch, problem.heads, problem.seqlen_q, problem.seqlen_kv,
-                  problem.head_dim}) < 1) {
+    const std::int64_t heads_kv = problem.effective_heads_kv();
+    if (std::min({problem.batch, problem.heads, heads_kv, problem.head_dim,
+                  problem.effective_head_dim_v()}) < 1 ||
+        std::min(problem.seqlen_q, problem.seqlen_kv) < 0 || problem.heads % heads_kv != 0) {
         throw Error(ErrorCode::invalid_argument,
-                    "make_inputs: every extent must be at least 1: " + to_string(problem));
+                    "make_inputs: every extent must be at least 1, lengths 0, and heads_kv must "
+                    "divide heads: " +
+                        to_string(problem));
     }
     return Builder(problem, kind, seed).build();
 }

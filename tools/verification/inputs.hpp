@@ -18,8 +18,8 @@ enum class InputKind {
     /// Every logit about -150 … -300: exp(-LSE) overflows float in a kernel that splits
     /// exp(S − LSE) into a product.
     low_lse,
-    /// One key of each (batch, head) takes more than 0.99 of every row's weight; key 0 when causal,
-    /// since only that one is visible to all queries.
+    /// One key of each (batch, head) takes more than 0.99 of every row's weight; key 0 with a mask,
+    /// since only that one is visible to all queries. Not for windows with a left bound.
     dominant_key,
     /// The rows of a (batch, head) are equal in each tensor: P is uniform, and dQ and dK vanish, so
     /// that they must be judged by their absolute size.
@@ -37,16 +37,16 @@ const char* to_string(InputKind kind) noexcept;
 /// The kind of that name; throws `invalid_argument` with the names there are.
 InputKind input_kind(std::string_view name);
 
-/// Contiguous (batch, heads, seqlen, head_dim) tensors as bits of the problem's dtype. They are
-/// rounded before anything is computed from them, so that kernel and reference see equal numbers.
+/// Contiguous tensors of the problem's shapes as bits of its dtype. They are rounded before
+/// anything is computed from them, so that kernel and reference see equal numbers.
 struct InputTensors {
     std::vector<std::uint16_t> q, k, v, d_o;
 };
 
 /// Depends on nothing but its arguments: every element is computed from its own index, by a
 /// generator that is part of this library (the standard leaves its distributions to the
-/// implementation). Throws `invalid_argument` when an extent is not positive or the softmax scale
-/// cannot give what the kind promises in this dtype.
+/// implementation). Throws `invalid_argument` when the extents make no problem, or the softmax
+/// scale or the mask cannot give what the kind promises in this dtype.
 InputTensors make_inputs(const AttentionProblem& problem, InputKind kind, std::uint64_t seed);
 
 }  // namespace backlight::verification

@@ -13,47 +13,115 @@ enum class DataType { bf16, fp16 };
 
 const char* to_string(DataType type) noexcept;
 
+/// Which diagonal of the (seqlen_q, seqlen_kv) scores a causal mask and a window are measured from.
+/// Both are one where the lengths are equal.
+enum class MaskAlignment {
+    /// Query i stands at key i: the sequences begin together (PyTorch's `is_causal`).
+    top_left,
+    /// Query i stands at key i + seqlen_kv − seqlen_q: the sequences end together (FlashAttention,
+    /// decoding with a cache of keys).
+    bottom_right,
+};
+
+const char* to_string(MaskAlignment alignment) noexcept;
+
+/// In which type dQ, dK and dV are written.
+enum class GradientType {
+    /// The type of the other tensors.
+    input,
+    fp32,
+};
+
+const char* to_string(GradientType type) noexcept;
+
 /// One attention backward: shapes in elements, all 64-bit, filled by designated initialisers.
 ///
 ///     AttentionProblem{.batch = 8, .heads = 16, .seqlen_q = 4096, .seqlen_kv = 4096,
 ///                      .head_dim = 128, .causal = true}
 ///
-/// Given Q, K, V, O of shape (batch, heads, seqlen, head_dim), the natural-log row sums LSE of
-/// shape (batch, heads, seqlen_q) and the upstream gradient dO, the backward computes, with
-/// S = softmax_scale · Q·Kᵀ (masked), P = exp(S − LSE), D = rowsum(dO ∘ O) and
-/// dS = P ∘ (dO·Vᵀ − D) (FlashAttention-2, Dao 2023, section 3.1.2):
+/// Given Q (batch, heads, seqlen_q, head_dim), K (batch, heads_kv, seqlen_kv, head_dim),
+/// V (batch, heads_kv, seqlen_kv, head_dim_v), O and the upstream gradient dO (batch, heads,
+/// seqlen_q, head_dim_v), and the natural-log row sums LSE (batch, heads, seqlen_q), the backward
+/// computes, with S = softmax_scale · Q·Kᵀ, P = exp(S − LSE) where query i attends to key j and 0
+/// elsewhere, D = rowsum(dO ∘ O) and dS = P ∘ (dO·Vᵀ − D) (FlashAttention-2, Dao 2023, section
+/// 3.1.2):
 ///
 ///     dV = Pᵀ·dO,   dQ = softmax_scale · dS·K,   dK = softmax_scale · dSᵀ·Q.
+///
+/// Query i attends to key j if all that is given of these holds, with position p = i, or
+/// i + seqlen_kv − seqlen_q where the alignment is bottom-right:
+///
+///     causal: j ≤ p,   window_left: j ≥ p − window_left,   window_right: j ≤ p + window_right.
+///
+/// A query that attends to no key has O = 0 and LSE = −∞, and its dQ is 0. More generally a row
+/// whose LSE is −∞ or +∞ has P = 0: it adds nothing to any gradient.
+///
+/// Query head h uses head h / (heads / heads_kv) of K and V, whose gradients are summed over the
+/// heads of the group. Lengths may be 0: what gradients there are then, are 0.
 struct AttentionProblem {
     std::int64_t batch = 1;
+    /// Of queries.
     std::int64_t heads = 1;
+    /// Of keys and values: divides `heads`. As many as `heads` where not given (multi-head
+    /// attention); fewer are grouped-query attention, and 1 is multi-query attention.
+    std::optional<std::int64_t> heads_kv = std::nullopt;
     std::int64_t seqlen_q = 0;
     std::int64_t seqlen_kv = 0;
+    /// Of queries and keys: a multiple of 8 from 8 to 256.
     std::int64_t head_dim = 0;
-    /// Query i attends to keys 0 … i. Needs seqlen_q == seqlen_kv.
+    /// Of values and outputs, likewise; `head_dim` where not given.
+    std::optional<std::int64_t> head_dim_v = std::nullopt;
+    /// No query attends to keys after its own position.
     bool causal = false;
+    /// Of the causal mask and the window; without meaning where there is neither, or the lengths
+    /// are equal.
+    MaskAlignment mask_alignment = MaskAlignment::bottom_right;
+    /// Sliding window: the keys before and after its own position that a query attends to, besides
+    /// the one there. Unbounded where not given; `causal` is a window_right of 0.
+    std::optional<std::int64_t> window_left = std::nullopt;
+    std::optional<std::int64_t> window_right = std::nullopt;
     DataType dtype = DataType::bf16;
+    GradientType gradient_type = GradientType::input;
     /// Multiplies Q·Kᵀ before the softmax; 1/√head_dim where not given. Any finite
     /// value up to 1e38, also zero and negative.
     std::optional<float> softmax_scale = std::nullopt;
+    /// Every run on the same inputs gives the same bits, in dQ too. (dK and dV are the same bits
+    /// always.)
+    bool deterministic = false;
 
     bool operator==(const AttentionProblem&) const = default;
 
-    /// The scale in force: `softmax_scale`, or 1/√head_dim.
+    /// What is in force where the field is not given.
     float effective_softmax_scale() const;
+    std::int64_t effective_heads_kv() const noexcept { return heads_kv.value_or(heads); }
+    std::int64_t effective_head_dim_v() const noexcept { return head_dim_v.value_or(head_dim); }
+
+    /// A length is 0: there are no scores, and every gradient is 0.
+    bool is_empty() const noexcept { return seqlen_q == 0 || seqlen_kv == 0; }
 };
 
-/// "batch=8 heads=16 seqlen_q=4096 …": the same text in errors, logs and reports.
+/// "batch=8 heads=16 seqlen_q=4096 …": the same text in errors, logs and reports. Fields that came
+/// after the first version are named only where they are given.
 std::string to_string(const AttentionProblem& problem);
+
+/// "full", "causal", "causal top_left", "window 1024,0 bottom_right", …: the mask alone. The
+/// alignment is told where the lengths differ and it matters.
+std::string mask_text(const AttentionProblem& problem);
 
 /// Hashes field by field (never byte-wise: padding is not content).
 struct AttentionProblemHash {
     std::size_t operator()(const AttentionProblem& problem) const noexcept;
 };
 
-/// Floating-point operations of the five matrix products of the backward: 10·B·H·Nq·Nk·d, half of
-/// it when causal (the convention of FlashAttention's benchmarks). A double: large problems pass
-/// 2^63 only in theory, but rates are formed from it anyway.
+/// Pairs of a query and a key that it attends to, in one head: seqlen_q · seqlen_kv without a mask,
+/// half of that with the causal mask alone over equal lengths (the convention of FlashAttention's
+/// benchmarks, which leaves out half the diagonal), the exact count with any other mask.
+double attended_pairs(const AttentionProblem& problem) noexcept;
+
+/// Floating-point operations of the five matrix products of the backward: for each attended pair of
+/// each of batch · heads, 6 · head_dim (S, dQ, dK) + 4 · head_dim_v (dP, dV). That is
+/// 10·B·H·Nq·Nk·d for equal head dimensions without a mask. A double: large problems pass 2^63 only
+/// in theory, but rates are formed from it anyway.
 double backward_flops(const AttentionProblem& problem) noexcept;
 
 /// Fewest bytes that the backward moves through device memory: Q, K, V, O, dO and LSE read once,

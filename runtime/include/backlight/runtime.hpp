@@ -62,11 +62,13 @@ class BackwardPlan {
     virtual const TileConfig& config() const noexcept = 0;
 
     /// Bytes of device memory that `run` needs as scratch, exactly; the pointer must be 256-byte
-    /// aligned. Two runs that may overlap in time need a workspace each.
+    /// aligned, or null where no bytes are needed. Two runs that may overlap in time need a
+    /// workspace each.
     virtual std::size_t workspace_bytes() const noexcept = 0;
 
     /// Registers, spills and shared memory of the delta and main kernels and, where there is one,
-    /// the convert kernel, in launch order.
+    /// the convert kernel, in launch order; none of a problem without scores (a length of 0), whose
+    /// gradients are filled with zeros.
     virtual const std::vector<KernelResources>& resources() const noexcept = 0;
 
     /// Enqueues the whole backward on `stream`: no allocation, no synchronisation, no lock; may be

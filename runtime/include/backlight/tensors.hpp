@@ -43,11 +43,15 @@ struct ConstRowView {
 
 /// What one backward reads and writes. Every pointer is a device pointer.
 ///
+/// Shapes are those of AttentionProblem: K, V and their gradients have its heads_kv heads, V, O and
+/// dO its head_dim_v columns. dQ, dK and dV are of its gradient_type, the others of its dtype.
+///
 /// Rules, checked on every run: no null pointer; data of each tensor 16-byte aligned; every stride
-/// over an extent above 1 positive, a multiple of 8 elements (16 bytes, which TMA demands) and
-/// below 2^39 elements; outputs must not overlap themselves, and no two outputs, nor an output and
-/// an input, may start at the same address. None may start within the workspace. `lse` is 4-byte
-/// aligned, its strides from 0 to below 2^39.
+/// over an extent above 1 positive, a multiple of 16 bytes, which TMA demands (8 elements, or 4 of
+/// fp32), and below 2^39 elements; outputs must not overlap themselves, and no two outputs, nor an
+/// output and an input, may start at the same address. None may start within the workspace. `lse`
+/// is 4-byte aligned, its strides from 0 to below 2^39. A tensor of length 0 is not looked at: its
+/// pointer may be null.
 struct BackwardTensors {
     ConstTensorView q, k, v, o, d_o;
     ConstRowView lse;

@@ -31,6 +31,9 @@ std::vector<KernelPlan> backward_chain(const AttentionProblem& problem, const Ti
     validate(problem);
     validate(config, problem, target);
     validate_mma_repeats(mma_repeats, config.family);
+    if (problem.is_empty()) {
+        return {};
+    }
     std::vector<KernelPlan> chain = {delta_kernel(problem, config, target)};
     switch (config.family) {
         case KernelFamily::wgmma:

@@ -96,7 +96,7 @@ kernel::ConvertArguments convert_arguments(const AttentionProblem& problem,
 inline constexpr int most_mma_repeats = 64;
 
 /// The whole chain in launch order, after validation: delta, main and, where that does not convert
-/// dQ itself, convert.
+/// dQ itself, convert. Nothing for a problem without scores.
 /// `mma_repeats` is for measuring alone and no part of a configuration: the main kernel makes every
 /// product so many times, all but the first with zeros (docs/emulated_tensor_rate.md). Throws
 /// `unsupported` for a kernel whose products are not mma.sync's, and `invalid_argument` for a

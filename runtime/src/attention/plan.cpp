@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "attention/validation.hpp"
+#include "attention/zero_gradients.hpp"
 #include "backlight/error.hpp"
 
 namespace backlight::attention {
@@ -60,6 +61,11 @@ void ChainPlan::run(const BackwardTensors& tensors, void* workspace, std::size_t
                     Stream stream) const {
     validate(tensors, problem_);
     validate_workspace(tensors, workspace, workspace_bytes, layout_.bytes, problem_);
+
+    if (problem_.is_empty()) {
+        zero_gradients(*device_, tensors, problem_, stream);
+        return;
+    }
 
     // Everything that can be refused is refused before the first launch.
     const kernel::DeltaArguments delta = delta_arguments(problem_, tensors, layout_, workspace);

@@ -14,9 +14,19 @@ void RepeatedCompiles::note(const BackwardPlan& plan) {
         return;
     }
     const AttentionProblem& problem = plan.problem();
-    const std::string family =
-        fmt::format("head_dim={} causal={} dtype={} {}", problem.head_dim, problem.causal,
-                    to_string(problem.dtype), to_string(plan.config()));
+    std::string family = fmt::format("head_dim={} causal={} dtype={}", problem.head_dim,
+                                     problem.causal, to_string(problem.dtype));
+    if (problem.effective_head_dim_v() != problem.head_dim) {
+        family += fmt::format(" head_dim_v={}", problem.effective_head_dim_v());
+    }
+    if (problem.window_left || problem.window_right) {
+        family += fmt::format(" ({})", mask_text(problem));
+    }
+    if (problem.gradient_type != GradientType::input) {
+        family += fmt::format(" gradient_type={}", to_string(problem.gradient_type));
+    }
+    family += fmt::format("{} {}", problem.deterministic ? " deterministic" : "",
+                          to_string(plan.config()));
     int compiles = 0;
     {
         const std::lock_guard lock(mutex_);

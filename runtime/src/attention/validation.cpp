@@ -11,10 +11,13 @@
 #include <string_view>
 #include <utility>
 
+#include "attention/extents.hpp"
+#include "attention/family_support.hpp"
 #include "attention/kernels.hpp"
 #include "attention/rounds.hpp"
 #include "attention/workspace.hpp"
 #include "backlight/error.hpp"
+#include "gradient_values.hpp"
 
 namespace backlight::attention {
 
@@ -24,18 +27,48 @@ namespace {
     throw Error(ErrorCode::invalid_argument, message);
 }
 
-void require_extent(std::string_view field, std::int64_t value) {
-    // The kernels count rows in 32 bits, and a few tiles beyond the last one.
-    constexpr std::int64_t largest = std::int64_t{1} << 30;
-    if (value < 1 || value > largest) {
-        refuse(fmt::format("{} is {}: it must be 1 … {}", field, value, largest));
+// The kernels count rows in 32 bits, and a few tiles beyond the last one.
+constexpr std::int64_t largest_extent = std::int64_t{1} << 30;
+
+void require_extent(std::string_view field, std::int64_t value, std::int64_t least = 1) {
+    if (value < least || value > largest_extent) {
+        refuse(fmt::format("{} is {}: it must be {} … {}", field, value, least, largest_extent));
+    }
+}
+
+void require_head_dim(std::string_view field, std::int64_t value) {
+    require_extent(field, value);
+    if (value > 256 || value % 8 != 0) {
+        throw Error(
+            ErrorCode::unsupported,
+            fmt::format("{} is {}: it must be a multiple of 8 from 8 to 256", field, value));
+    }
+}
+
+/// A side of the window, if it is bounded.
+void require_window(std::string_view field, const std::optional<std::int64_t>& keys) {
+    if (keys && *keys < 0) {
+        refuse(
+            fmt::format("{} is {}: it must be 0 or more, or left out where the window has no "
+                        "bound there",
+                        field, *keys));
+    }
+}
+
+/// One of an enumeration's values.
+template <typename Enumeration>
+void require_named(std::string_view field, Enumeration value, Enumeration first,
+                   Enumeration second) {
+    if (value != first && value != second) {
+        refuse(fmt::format("{} is {}: it must be {} or {}", field, static_cast<int>(value),
+                           to_string(first), to_string(second)));
     }
 }
 
 void require_grid(std::string_view kernel, std::int64_t heads, std::int64_t tiles) {
     // cuLaunchKernelEx takes 2^31 - 1 blocks along x.
     constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
-    if (heads > largest / tiles) {
+    if (tiles > 0 && heads > largest / tiles) {
         refuse(
             fmt::format("batch · heads is {}: with {} blocks a head the {} kernel would need "
                         "more than 2^31 - 1 blocks",
@@ -48,29 +81,26 @@ void require_grid(std::string_view kernel, std::int64_t heads, std::int64_t tile
 void validate(const AttentionProblem& problem) {
     require_extent("batch", problem.batch);
     require_extent("heads", problem.heads);
-    require_extent("seqlen_q", problem.seqlen_q);
-    require_extent("seqlen_kv", problem.seqlen_kv);
-    require_extent("head_dim", problem.head_dim);
-    if (problem.dtype != DataType::bf16 && problem.dtype != DataType::fp16) {
-        refuse(
-            fmt::format("dtype is {}: it must be bf16 or fp16", static_cast<int>(problem.dtype)));
+    require_extent("heads_kv", problem.effective_heads_kv());
+    if (problem.heads % problem.effective_heads_kv() != 0) {
+        refuse(fmt::format("heads_kv is {}: it must divide heads = {}",
+                           problem.effective_heads_kv(), problem.heads));
     }
+    require_extent("seqlen_q", problem.seqlen_q, 0);
+    require_extent("seqlen_kv", problem.seqlen_kv, 0);
+    require_head_dim("head_dim", problem.head_dim);
+    require_head_dim("head_dim_v", problem.effective_head_dim_v());
+    require_window("window_left", problem.window_left);
+    require_window("window_right", problem.window_right);
+    require_named("mask_alignment", problem.mask_alignment, MaskAlignment::top_left,
+                  MaskAlignment::bottom_right);
+    require_named("dtype", problem.dtype, DataType::bf16, DataType::fp16);
+    require_named("gradient_type", problem.gradient_type, GradientType::input, GradientType::fp32);
     // The kernels multiply it by log2(e).
     constexpr float largest_scale = 1e38F;
     if (problem.softmax_scale && !(std::abs(*problem.softmax_scale) <= largest_scale)) {
         refuse(fmt::format("softmax_scale is {}: it must be finite, and at most 1e38",
                            *problem.softmax_scale));
-    }
-    if (problem.head_dim != 64 && problem.head_dim != 128) {
-        throw Error(
-            ErrorCode::unsupported,
-            fmt::format("head_dim is {}: this build has kernels for 64 and 128", problem.head_dim));
-    }
-    if (problem.causal && problem.seqlen_q != problem.seqlen_kv) {
-        throw Error(ErrorCode::unsupported,
-                    fmt::format("seqlen_q is {} and seqlen_kv is {}: the causal mask needs them "
-                                "equal in this build",
-                                problem.seqlen_q, problem.seqlen_kv));
     }
     // batch · heads cannot overflow: each is below 2^31.
     const std::int64_t batch_heads = problem.batch * problem.heads;
@@ -78,10 +108,10 @@ void validate(const AttentionProblem& problem) {
     require_extent("batch · heads", batch_heads);
     // The largest offset that a kernel computes, in bytes of the fp32 accumulator.
     constexpr std::int64_t most_rows = std::int64_t{1} << 50;
-    if (batch_heads > most_rows / problem.seqlen_q || batch_heads > most_rows / problem.seqlen_kv) {
+    const std::int64_t seqlen = std::max(problem.seqlen_q, problem.seqlen_kv);
+    if (seqlen > 0 && batch_heads > most_rows / seqlen) {
         refuse(fmt::format("batch · heads · seqlen is {} · {} · {}: it must be at most 2^50",
-                           problem.batch, problem.heads,
-                           std::max(problem.seqlen_q, problem.seqlen_kv)));
+                           problem.batch, problem.heads, seqlen));
     }
 }
 
@@ -172,6 +202,15 @@ void validate_rounds(const TileConfig& config, const AttentionProblem& problem) 
 
 }  // namespace
 
+namespace {
+
+[[noreturn]] void refuse(const Unsupported& lack, KernelFamily family) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{}: {} for {}", lack.value, lack.rule, to_string(family)));
+}
+
+}  // namespace
+
 void validate(const TileConfig& config, const AttentionProblem& problem,
               const device::Target& target) {
     const auto require = [&](bool holds, std::string_view field, std::int64_t value,
@@ -198,6 +237,12 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
     require(config.family == KernelFamily::mma_resident || !config.converts_d_q, "converts_d_q",
             config.converts_d_q,
             "it must be false but for mma_resident; wgmma converts dQ in any case");
+    if (problem.is_empty()) {
+        return;  // No kernel of the family is launched.
+    }
+    if (const auto lack = unsupported_feature(problem, config.family)) {
+        refuse(*lack, config.family);
+    }
     if (groups_heads(config.family)) {
         require(config.heads_per_group >= 1 && config.heads_per_group <= 1024, "heads_per_group",
                 config.heads_per_group, "it must be 1 … 1024");
@@ -210,15 +255,8 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
         validate_mma(config, problem, require);
     }
 
-    if (problem.seqlen_q % config.block_q != 0) {
-        throw Error(ErrorCode::unsupported,
-                    fmt::format("seqlen_q is {}: this kernel needs a multiple of block_q = {}",
-                                problem.seqlen_q, config.block_q));
-    }
-    if (problem.seqlen_kv % config.block_kv != 0) {
-        throw Error(ErrorCode::unsupported,
-                    fmt::format("seqlen_kv is {}: this kernel needs a multiple of block_kv = {}",
-                                problem.seqlen_kv, config.block_kv));
+    if (const auto lack = unsupported_length(problem, config)) {
+        refuse(*lack, config.family);
     }
     require_grid("main", problem.batch * problem.heads, problem.seqlen_kv / config.block_kv);
 
@@ -249,15 +287,16 @@ struct Dimension {
 
 using Dimensions = std::array<Dimension, 3>;
 
-Dimensions dimensions(const AttentionProblem& problem, const ConstTensorView& view,
-                      std::int64_t seqlen) {
-    return {{{"batch", problem.batch, view.stride_batch},
-             {"head", problem.heads, view.stride_head},
-             {"seqlen", seqlen, view.stride_seqlen}}};
+Dimensions dimensions(const Extents& extents, const ConstTensorView& view) {
+    return {{{"batch", extents.batch, view.stride_batch},
+             {"head", extents.heads, view.stride_head},
+             {"seqlen", extents.seqlen, view.stride_seqlen}}};
 }
 
 void require_tensor(std::string_view name, const ConstTensorView& view,
-                    const Dimensions& dimensions) {
+                    const Dimensions& dimensions, std::int64_t element_bytes) {
+    // TMA demands it of a stride; vector loads and stores do too.
+    const std::int64_t stride_unit = 16 / element_bytes;
     const auto address = reinterpret_cast<std::uintptr_t>(view.data);
     if (address == 0) {
         refuse(fmt::format("{}.data is null: it must point to device memory", name));
@@ -273,9 +312,10 @@ void require_tensor(std::string_view name, const ConstTensorView& view,
             refuse(fmt::format("{}.stride_{} is {}: it must be positive and below 2^39 elements",
                                name, dimension.name, dimension.stride));
         }
-        if (dimension.stride % 8 != 0) {
-            refuse(fmt::format("{}.stride_{} is {}: it must be a multiple of 8 elements (16 bytes)",
-                               name, dimension.name, dimension.stride));
+        if (dimension.stride % stride_unit != 0) {
+            refuse(
+                fmt::format("{}.stride_{} is {}: it must be a multiple of {} elements (16 bytes)",
+                            name, dimension.name, dimension.stride, stride_unit));
         }
     }
 }
@@ -311,27 +351,35 @@ void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
     struct Named {
         std::string_view name;
         ConstTensorView view;
-        std::int64_t seqlen;
+        Extents extents;
         bool output;
     };
+    const Extents queries = query_extents(problem);
+    const Extents keys = key_extents(problem);
+    const Extents values = value_extents(problem);
+    const Extents out = output_extents(problem);
     const std::array<Named, 8> all = {{
-        {"q", tensors.q, problem.seqlen_q, false},
-        {"k", tensors.k, problem.seqlen_kv, false},
-        {"v", tensors.v, problem.seqlen_kv, false},
-        {"o", tensors.o, problem.seqlen_q, false},
-        {"d_o", tensors.d_o, problem.seqlen_q, false},
-        {"d_q", tensors.d_q, problem.seqlen_q, true},
-        {"d_k", tensors.d_k, problem.seqlen_kv, true},
-        {"d_v", tensors.d_v, problem.seqlen_kv, true},
+        {"q", tensors.q, queries, false},
+        {"k", tensors.k, keys, false},
+        {"v", tensors.v, values, false},
+        {"o", tensors.o, out, false},
+        {"d_o", tensors.d_o, out, false},
+        {"d_q", tensors.d_q, queries, true},
+        {"d_k", tensors.d_k, keys, true},
+        {"d_v", tensors.d_v, values, true},
     }};
+    const auto gradient_bytes = static_cast<std::int64_t>(gradient_element_bytes(problem));
     for (std::size_t i = 0; i < all.size(); ++i) {
         const Named& tensor = all[i];
-        const Dimensions extents = dimensions(problem, tensor.view, tensor.seqlen);
-        require_tensor(tensor.name, tensor.view, extents);
+        if (tensor.extents.seqlen == 0) {
+            continue;  // It has no elements, and no memory.
+        }
+        const Dimensions extents = dimensions(tensor.extents, tensor.view);
+        require_tensor(tensor.name, tensor.view, extents, tensor.output ? gradient_bytes : 2);
         if (!tensor.output) {
             continue;
         }
-        require_no_self_overlap(tensor.name, extents, problem.head_dim);
+        require_no_self_overlap(tensor.name, extents, tensor.extents.head_dim);
         const auto require_own_memory = [&](std::string_view other, const void* data) {
             if (data == tensor.view.data) {
                 refuse(
@@ -344,6 +392,9 @@ void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
             require_own_memory(all[j].name, all[j].view.data);
         }
         require_own_memory("lse", tensors.lse.data);
+    }
+    if (problem.seqlen_q == 0) {
+        return;  // There are no row sums.
     }
     const auto lse = reinterpret_cast<std::uintptr_t>(tensors.lse.data);
     if (lse == 0) {
@@ -365,6 +416,9 @@ void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
 void validate_workspace(const BackwardTensors& tensors, const void* workspace,
                         std::size_t given_bytes, std::size_t needed_bytes,
                         const AttentionProblem& problem) {
+    if (needed_bytes == 0) {
+        return;
+    }
     const auto address = reinterpret_cast<std::uintptr_t>(workspace);
     if (address == 0) {
         refuse("workspace is null: it must point to device memory");

@@ -19,6 +19,9 @@ struct WorkspaceLayout {
     }
 
     WorkspaceLayout(const AttentionProblem& problem, const TileConfig& config) noexcept {
+        if (problem.is_empty()) {
+            return;
+        }
         rows = static_cast<std::size_t>(problem.batch) * static_cast<std::size_t>(problem.heads) *
                static_cast<std::size_t>(problem.seqlen_q);
         counters_offset = aligned(rows * sizeof(kernel::RowStatistics));

@@ -338,6 +338,13 @@ void CudaDevice::fill(void* destination, std::uint8_t byte, std::size_t bytes, S
                    "fill device memory");
 }
 
+void CudaDevice::fill_rows(void* destination, std::size_t pitch, std::uint8_t byte,
+                           std::size_t row_bytes, std::size_t rows, Stream stream) {
+    driver_->check(driver_->cuMemsetD2D8Async(device_pointer(destination), pitch, byte, row_bytes,
+                                              rows, stream),
+                   "fill rows of device memory");
+}
+
 void CudaDevice::synchronise(Stream stream) {
     driver_->check(driver_->cuStreamSynchronize(stream), "synchronise with the stream");
 }

@@ -29,6 +29,8 @@ class CudaDevice final : public Device {
     void copy_to_device(void* destination, std::span<const std::byte> source) override;
     void copy_to_host(std::span<std::byte> destination, const void* source) override;
     void fill(void* destination, std::uint8_t byte, std::size_t bytes, Stream stream) override;
+    void fill_rows(void* destination, std::size_t pitch, std::uint8_t byte, std::size_t row_bytes,
+                   std::size_t rows, Stream stream) override;
     void synchronise(Stream stream) override;
     double time(Stream stream, const std::function<void()>& enqueue) override;
 

@@ -60,8 +60,8 @@ class Kernel {
 };
 
 /// Where kernels run: the one interface between the library and a CUDA device, or any other that
-/// executes the same kernel sources. The library itself loads, encodes and launches; memory and
-/// waiting are for the tools and the tests, in whose hands the tensors are.
+/// executes the same kernel sources. The library itself loads, encodes, launches and fills;
+/// allocating, copying and waiting are for the tools and the tests, in whose hands the tensors are.
 class Device {
   public:
     virtual ~Device() = default;
@@ -99,6 +99,9 @@ class Device {
     virtual void copy_to_host(std::span<std::byte> destination, const void* source) = 0;
     /// Sets every byte, in the order of the stream.
     virtual void fill(void* destination, std::uint8_t byte, std::size_t bytes, Stream stream) = 0;
+    /// Sets every byte of rows that lie `pitch` bytes apart, at least as many as a row has.
+    virtual void fill_rows(void* destination, std::size_t pitch, std::uint8_t byte,
+                           std::size_t row_bytes, std::size_t rows, Stream stream) = 0;
 
     /// Waits for all that was enqueued on the stream; what a kernel did wrong is thrown here at the
     /// latest.

@@ -46,6 +46,7 @@ namespace backlight::device {
     X(cuMemcpyHtoD, "cuMemcpyHtoD_v2")                            \
     X(cuMemcpyDtoH, "cuMemcpyDtoH_v2")                            \
     X(cuMemsetD8Async, "cuMemsetD8Async")                         \
+    X(cuMemsetD2D8Async, "cuMemsetD2D8Async")                     \
     X(cuStreamCreate, "cuStreamCreate")                           \
     X(cuStreamDestroy, "cuStreamDestroy_v2")                      \
     X(cuStreamSynchronize, "cuStreamSynchronize")                 \

@@ -120,6 +120,14 @@ void EmulatedDevice::fill(void* destination, std::uint8_t byte, std::size_t byte
     std::memset(destination, byte, bytes);
 }
 
+void EmulatedDevice::fill_rows(void* destination, std::size_t pitch, std::uint8_t byte,
+                               std::size_t row_bytes, std::size_t rows, Stream stream) {
+    queue_->synchronise(stream);
+    for (std::size_t row = 0; row < rows; ++row) {
+        std::memset(static_cast<std::byte*>(destination) + row * pitch, byte, row_bytes);
+    }
+}
+
 void EmulatedDevice::synchronise(Stream stream) {
     queue_->synchronise(stream);
 }

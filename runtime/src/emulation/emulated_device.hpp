@@ -23,6 +23,8 @@ class EmulatedDevice final : public device::Device {
     void copy_to_device(void* destination, std::span<const std::byte> source) override;
     void copy_to_host(std::span<std::byte> destination, const void* source) override;
     void fill(void* destination, std::uint8_t byte, std::size_t bytes, Stream stream) override;
+    void fill_rows(void* destination, std::size_t pitch, std::uint8_t byte, std::size_t row_bytes,
+                   std::size_t rows, Stream stream) override;
     /// Runs what was launched into the stream; throws KernelFault if a kernel did what it must not.
     void synchronise(Stream stream) override;
     /// Time of the host, which tells nothing about a GPU.

@@ -12,12 +12,10 @@ namespace backlight::tuning {
 namespace {
 
 auto place_order(const Record& record) {
-    const Bucket bucket = bucket_of(record.problem);
     const bool constant = record.config.sequence_lengths == SequenceLengths::compile_time;
     return std::tuple(std::string_view(record.card.name), record.card.multiprocessors,
-                      std::string_view(record.card.target), static_cast<int>(bucket.dtype),
-                      bucket.head_dim, bucket.causal, bucket.seqlen_q, bucket.seqlen_kv,
-                      bucket.batch_heads, constant ? record.problem.seqlen_q : 0,
+                      std::string_view(record.card.target), bucket_of(record.problem),
+                      constant ? record.problem.seqlen_q : 0,
                       constant ? record.problem.seqlen_kv : 0);
 }
 
@@ -35,7 +33,8 @@ bool gives_way(const Record& left, const Record& right) {
                           record.kernel_digest, record.samples_milliseconds,
                           record.baseline_milliseconds, record.problem.batch, record.problem.heads,
                           record.problem.seqlen_q, record.problem.seqlen_kv,
-                          record.problem.effective_softmax_scale(), record.families);
+                          record.problem.effective_softmax_scale(), record.problem.window_left,
+                          record.problem.window_right, record.families);
     };
     return rank(left) < rank(right);
 }

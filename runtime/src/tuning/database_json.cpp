@@ -36,24 +36,46 @@ double rounded(double milliseconds) {
     return std::round(milliseconds * nanoseconds_per_millisecond) / nanoseconds_per_millisecond;
 }
 
+/// The fields that came later, only where they are given: files without them stay the same text.
+void add_later_fields(Json& object, const AttentionProblem& problem) {
+    const AttentionProblem usual;
+    const auto add = [&](const char* field, const std::optional<std::int64_t>& value) {
+        if (value) {
+            object[field] = *value;
+        }
+    };
+    add("heads_kv", problem.heads_kv);
+    add("head_dim_v", problem.head_dim_v);
+    add("window_left", problem.window_left);
+    add("window_right", problem.window_right);
+    if (problem.mask_alignment != usual.mask_alignment) {
+        object["mask_alignment"] = to_string(problem.mask_alignment);
+    }
+    if (problem.gradient_type != usual.gradient_type) {
+        object["gradient_type"] = to_string(problem.gradient_type);
+    }
+    if (problem.deterministic) {
+        object["deterministic"] = true;
+    }
+}
+
 Json to_json(const Record& record) {
     Json samples = Json::array();
     for (const double sample : record.samples_milliseconds) {
         samples.push_back(rounded(sample));
     }
+    Json problem = {
+        {"batch", record.problem.batch},           {"heads", record.problem.heads},
+        {"seqlen_q", record.problem.seqlen_q},     {"seqlen_kv", record.problem.seqlen_kv},
+        {"head_dim", record.problem.head_dim},     {"causal", record.problem.causal},
+        {"dtype", to_string(record.problem.dtype)}};
+    add_later_fields(problem, record.problem);
     Json entry = {
         {"card",
          {{"name", record.card.name},
           {"multiprocessors", record.card.multiprocessors},
           {"target", record.card.target}}},
-        {"problem",
-         {{"batch", record.problem.batch},
-          {"heads", record.problem.heads},
-          {"seqlen_q", record.problem.seqlen_q},
-          {"seqlen_kv", record.problem.seqlen_kv},
-          {"head_dim", record.problem.head_dim},
-          {"causal", record.problem.causal},
-          {"dtype", to_string(record.problem.dtype)}}},
+        {"problem", std::move(problem)},
         {"bucket", to_string(bucket_of(record.problem))},
         {"kernel_family", to_string(record.config.family)},
         {"config",
@@ -136,15 +158,35 @@ Record record_of(const nlohmann::json& entry) {
                    .multiprocessors = number<int>(card, "multiprocessors", 0),
                    .target = card.at("target").get<std::string>()};
     const nlohmann::json& problem = entry.at("problem");
+    const auto given = [&](const char* field, std::int64_t least) {
+        return problem.contains(field) ? std::optional(number<std::int64_t>(problem, field, least))
+                                       : std::nullopt;
+    };
     record.problem = {
         .batch = number<std::int64_t>(problem, "batch", 1),
         .heads = number<std::int64_t>(problem, "heads", 1),
+        .heads_kv = given("heads_kv", 1),
         .seqlen_q = number<std::int64_t>(problem, "seqlen_q", 1),
         .seqlen_kv = number<std::int64_t>(problem, "seqlen_kv", 1),
         .head_dim = number<std::int64_t>(problem, "head_dim", 1),
+        .head_dim_v = given("head_dim_v", 1),
         .causal = problem.at("causal").get<bool>(),
+        .window_left = given("window_left", 0),
+        .window_right = given("window_right", 0),
         .dtype = named(problem, "dtype", std::array{DataType::bf16, DataType::fp16}),
     };
+    if (problem.contains("mask_alignment")) {
+        record.problem.mask_alignment =
+            named(problem, "mask_alignment",
+                  std::array{MaskAlignment::top_left, MaskAlignment::bottom_right});
+    }
+    if (problem.contains("gradient_type")) {
+        record.problem.gradient_type =
+            named(problem, "gradient_type", std::array{GradientType::input, GradientType::fp32});
+    }
+    if (problem.contains("deterministic")) {
+        record.problem.deterministic = problem.at("deterministic").get<bool>();
+    }
     const nlohmann::json& config = entry.at("config");
     record.config = {
         .family = named(entry, "kernel_family", kernel_families()),

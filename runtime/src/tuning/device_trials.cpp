@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "attention/kernels.hpp"
+#include "gradient_values.hpp"
 #include "logging.hpp"
 #include "tuning/gradient_check.hpp"
 #include "tuning/kernel_digest.hpp"
@@ -20,14 +21,13 @@ std::size_t count(std::int64_t elements) {
     return static_cast<std::size_t>(elements);
 }
 
-ConstTensorView contiguous(const void* data, const AttentionProblem& problem, std::int64_t seqlen) {
-    const auto strides = bhsd_strides(problem.heads, seqlen, problem.head_dim);
+TensorView contiguous(void* data, const attention::Extents& extents) {
+    const auto strides = bhsd_strides(extents.heads, extents.seqlen, extents.head_dim);
     return {data, strides[0], strides[1], strides[2]};
 }
 
-TensorView contiguous(void* data, const AttentionProblem& problem, std::int64_t seqlen) {
-    const auto strides = bhsd_strides(problem.heads, seqlen, problem.head_dim);
-    return {data, strides[0], strides[1], strides[2]};
+ConstTensorView contiguous(const void* data, const attention::Extents& extents) {
+    return contiguous(const_cast<void*>(data), extents);
 }
 
 }  // namespace
@@ -36,20 +36,24 @@ DeviceTrials::DeviceTrials(attention::KernelLoader& loader, const AttentionProbl
                            Stream stream)
     : loader_(loader),
       problem_(problem),
+      queries_(attention::query_extents(problem)),
+      keys_(attention::key_extents(problem)),
+      values_(attention::value_extents(problem)),
+      outputs_(attention::output_extents(problem)),
       stream_(stream),
       kernels_(loader.store(), loader.device(), stream) {
-    const std::int64_t rows_q = problem.batch * problem.heads * problem.seqlen_q;
-    const std::int64_t rows_kv = problem.batch * problem.heads * problem.seqlen_kv;
-    const auto tensor = [&](std::int64_t rows) {
-        return ScratchMemory(device(), count(rows * problem.head_dim) * element_bytes);
+    const auto tensor = [&](const attention::Extents& extents, std::size_t bytes) {
+        return ScratchMemory(device(), count(extents.elements()) * bytes);
     };
-    q_ = tensor(rows_q);
-    k_ = tensor(rows_kv);
-    v_ = tensor(rows_kv);
-    o_ = tensor(rows_q);
-    d_o_ = tensor(rows_q);
-    lse_ = floats(rows_q);
-    gradients_ = {tensor(rows_q), tensor(rows_kv), tensor(rows_kv)};
+    q_ = tensor(queries_, element_bytes);
+    k_ = tensor(keys_, element_bytes);
+    v_ = tensor(values_, element_bytes);
+    o_ = tensor(outputs_, element_bytes);
+    d_o_ = tensor(outputs_, element_bytes);
+    lse_ = floats(queries_.rows());
+    const std::size_t gradient_bytes = gradient_element_bytes(problem);
+    gradients_ = {tensor(queries_, gradient_bytes), tensor(keys_, gradient_bytes),
+                  tensor(values_, gradient_bytes)};
     if (const std::size_t l2 = device().properties().l2_bytes; l2 > 0) {
         constexpr std::size_t least = std::size_t{256} << 20U;
         flush_ = ScratchMemory(device(), std::max(2 * l2, least));
@@ -77,27 +81,30 @@ ScratchMemory DeviceTrials::floats(std::int64_t elements) const {
 AttentionProblem DeviceTrials::slice_problem(const Slice& slice) const {
     AttentionProblem part = problem_;
     part.batch = 1;
-    part.heads = slice.heads;
+    part.heads = slice.kv_heads * (problem_.heads / keys_.heads);
+    part.heads_kv = slice.kv_heads;
     return part;
 }
 
-ScratchMemory DeviceTrials::widened(const ScratchMemory& tensor, std::int64_t seqlen,
-                                    const Slice& slice) {
-    const std::int64_t head_elements = seqlen * problem_.head_dim;
-    const AttentionProblem part = slice_problem(slice);
-    ScratchMemory wide = floats(slice.heads * head_elements);
-    const void* const first = tensor.as<std::uint16_t>() + count(slice.first_head * head_elements);
-    kernels_.to_float(contiguous(first, part, seqlen), wide.as<float>(), part, seqlen);
+std::int64_t DeviceTrials::first_head(const Slice& slice,
+                                      const attention::Extents& whole) const noexcept {
+    return slice.first_kv_head * (whole.heads / keys_.heads);
+}
+
+ScratchMemory DeviceTrials::widened(const ScratchMemory& tensor, const attention::Extents& whole,
+                                    const attention::Extents& part, std::int64_t first_head) {
+    ScratchMemory wide = floats(part.elements());
+    const void* const first =
+        tensor.as<std::uint16_t>() + count(first_head * whole.seqlen * whole.head_dim);
+    kernels_.to_float(contiguous(first, part), wide.as<float>(), part, problem_.dtype);
     return wide;
 }
 
 void DeviceTrials::compute_forward() {
-    const Slice all{.heads = problem_.batch * problem_.heads};
-    const ScratchMemory q = widened(q_, problem_.seqlen_q, all);
-    const ScratchMemory k = widened(k_, problem_.seqlen_kv, all);
-    const ScratchMemory v = widened(v_, problem_.seqlen_kv, all);
-    const ScratchMemory o =
-        floats(problem_.batch * problem_.heads * problem_.seqlen_q * problem_.head_dim);
+    const ScratchMemory q = widened(q_, queries_, queries_, 0);
+    const ScratchMemory k = widened(k_, keys_, keys_, 0);
+    const ScratchMemory v = widened(v_, values_, values_, 0);
+    const ScratchMemory o = floats(outputs_.elements());
     kernel::ReferenceArguments arguments{};
     arguments.q = q.as<float>();
     arguments.k = k.as<float>();
@@ -105,29 +112,35 @@ void DeviceTrials::compute_forward() {
     arguments.o = o.as<float>();
     arguments.lse = lse_.as<float>();
     kernels_.reference_forward(problem_, arguments);
-    kernels_.from_float(o.as<float>(), contiguous(o_.as<void>(), problem_, problem_.seqlen_q),
-                        problem_, problem_.seqlen_q);
+    kernels_.from_float(o.as<float>(), contiguous(o_.as<void>(), outputs_), outputs_,
+                        problem_.dtype);
     // The buffers are freed on return.
     device().synchronise(stream_);
 }
 
 void DeviceTrials::compute_reference(Slice& slice) {
     const AttentionProblem part = slice_problem(slice);
-    const ScratchMemory q = widened(q_, part.seqlen_q, slice);
-    const ScratchMemory k = widened(k_, part.seqlen_kv, slice);
-    const ScratchMemory v = widened(v_, part.seqlen_kv, slice);
-    const ScratchMemory o = widened(o_, part.seqlen_q, slice);
-    const ScratchMemory d_o = widened(d_o_, part.seqlen_q, slice);
-    const std::int64_t query_elements = slice.heads * part.seqlen_q * part.head_dim;
-    const std::int64_t key_elements = slice.heads * part.seqlen_kv * part.head_dim;
-    const std::array<ScratchMemory, 3> results = {floats(query_elements), floats(key_elements),
-                                                  floats(key_elements)};
+    const auto part_of = [&](const ScratchMemory& tensor, const attention::Extents& whole,
+                             const attention::Extents& extents) {
+        return widened(tensor, whole, extents, first_head(slice, whole));
+    };
+    const attention::Extents queries = attention::query_extents(part);
+    const attention::Extents keys = attention::key_extents(part);
+    const attention::Extents values = attention::value_extents(part);
+    const attention::Extents outputs = attention::output_extents(part);
+    const ScratchMemory q = part_of(q_, queries_, queries);
+    const ScratchMemory k = part_of(k_, keys_, keys);
+    const ScratchMemory v = part_of(v_, values_, values);
+    const ScratchMemory o = part_of(o_, outputs_, outputs);
+    const ScratchMemory d_o = part_of(d_o_, outputs_, outputs);
+    const std::array<ScratchMemory, 3> results = {
+        floats(queries.elements()), floats(keys.elements()), floats(values.elements())};
     kernel::ReferenceArguments arguments{};
     arguments.q = q.as<float>();
     arguments.k = k.as<float>();
     arguments.v = v.as<float>();
     arguments.o = o.as<float>();
-    arguments.lse = lse_.as<float>() + slice.first_head * part.seqlen_q;
+    arguments.lse = lse_.as<float>() + first_head(slice, queries_) * part.seqlen_q;
     arguments.d_o = d_o.as<float>();
     arguments.d_q = results[0].as<float>();
     arguments.d_k = results[1].as<float>();
@@ -144,14 +157,15 @@ void DeviceTrials::compute_reference(Slice& slice) {
 void DeviceTrials::make_references() {
     // The first and the last heads: all of a small problem, seconds less than all of a large one.
     constexpr std::int64_t most_elements = std::int64_t{1} << 20;
-    const std::int64_t heads = problem_.batch * problem_.heads;
-    const std::int64_t head_elements =
-        std::max(problem_.seqlen_q, problem_.seqlen_kv) * problem_.head_dim;
+    const std::int64_t kv_heads = keys_.batch * keys_.heads;
+    const std::int64_t elements_a_kv_head =
+        std::max(problem_.seqlen_q * (queries_.heads / keys_.heads), problem_.seqlen_kv) *
+        std::max(queries_.head_dim, values_.head_dim);
     const std::int64_t slice_heads =
-        std::clamp<std::int64_t>(most_elements / head_elements, 1, heads);
-    slices_.push_back({.first_head = 0, .heads = slice_heads});
-    if (slice_heads < heads) {
-        slices_.push_back({.first_head = heads - slice_heads, .heads = slice_heads});
+        std::clamp<std::int64_t>(most_elements / elements_a_kv_head, 1, kv_heads);
+    slices_.push_back({.first_kv_head = 0, .kv_heads = slice_heads});
+    if (slice_heads < kv_heads) {
+        slices_.push_back({.first_kv_head = kv_heads - slice_heads, .kv_heads = slice_heads});
     }
     for (Slice& slice : slices_) {
         compute_reference(slice);
@@ -174,18 +188,17 @@ const BackwardPlan& DeviceTrials::plan(const TileConfig& config) {
 }
 
 void DeviceTrials::run(const BackwardPlan& plan) {
-    const BackwardTensors tensors{
-        .q = contiguous(q_.as<void>(), problem_, problem_.seqlen_q),
-        .k = contiguous(k_.as<void>(), problem_, problem_.seqlen_kv),
-        .v = contiguous(v_.as<void>(), problem_, problem_.seqlen_kv),
-        .o = contiguous(o_.as<void>(), problem_, problem_.seqlen_q),
-        .d_o = contiguous(d_o_.as<void>(), problem_, problem_.seqlen_q),
-        .lse = {.data = lse_.as<float>(),
-                .stride_batch = problem_.heads * problem_.seqlen_q,
-                .stride_head = problem_.seqlen_q},
-        .d_q = contiguous(gradients_[0].as<void>(), problem_, problem_.seqlen_q),
-        .d_k = contiguous(gradients_[1].as<void>(), problem_, problem_.seqlen_kv),
-        .d_v = contiguous(gradients_[2].as<void>(), problem_, problem_.seqlen_kv)};
+    const BackwardTensors tensors{.q = contiguous(q_.as<void>(), queries_),
+                                  .k = contiguous(k_.as<void>(), keys_),
+                                  .v = contiguous(v_.as<void>(), values_),
+                                  .o = contiguous(o_.as<void>(), outputs_),
+                                  .d_o = contiguous(d_o_.as<void>(), outputs_),
+                                  .lse = {.data = lse_.as<float>(),
+                                          .stride_batch = problem_.heads * problem_.seqlen_q,
+                                          .stride_head = problem_.seqlen_q},
+                                  .d_q = contiguous(gradients_[0].as<void>(), queries_),
+                                  .d_k = contiguous(gradients_[1].as<void>(), keys_),
+                                  .d_v = contiguous(gradients_[2].as<void>(), values_)};
     plan.run(tensors, workspace_.as<void>(), workspace_.bytes(), stream_);
 }
 
@@ -239,12 +252,16 @@ std::string DeviceTrials::check(const TileConfig& config) {
 }
 
 std::string DeviceTrials::compare(const Slice& slice, std::size_t gradient) const {
-    const std::int64_t seqlen = gradient == 0 ? problem_.seqlen_q : problem_.seqlen_kv;
-    std::vector<std::uint16_t> bits(slice.reference[gradient].size());
+    const std::array<attention::Extents, 3> wholes = {queries_, keys_, values_};
+    const attention::Extents& whole = wholes[gradient];
+    const std::vector<float>& reference = slice.reference[gradient];
+    const std::size_t bytes = gradient_element_bytes(problem_);
+    std::vector<std::byte> part(reference.size() * bytes);
     device().copy_to_host(
-        std::as_writable_bytes(std::span(bits)),
-        gradients_[gradient].as<std::uint16_t>() + slice.first_head * seqlen * problem_.head_dim);
-    return gradient_fault(problem_, bits, slice.reference[gradient]);
+        std::span(part),
+        gradients_[gradient].as<std::byte>() +
+            count(first_head(slice, whole) * whole.seqlen * whole.head_dim) * bytes);
+    return gradient_fault(problem_, gradient_values(problem_, part), reference, whole.head_dim);
 }
 
 void DeviceTrials::release(const TileConfig& config) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/extents.hpp"
 #include "attention/kernel_loader.hpp"
 #include "attention/plan.hpp"
 #include "measurement/support_kernels.hpp"
@@ -33,10 +34,11 @@ class DeviceTrials final : public Trials {
     double seconds() const override;
 
   private:
-    /// Heads that are compared with the reference: neighbours in the (batch, heads) order.
+    /// What is compared with the reference: heads of keys and values that are neighbours in the
+    /// (batch, heads_kv) order, with the heads of queries that use them.
     struct Slice {
-        std::int64_t first_head = 0;
-        std::int64_t heads = 0;
+        std::int64_t first_kv_head = 0;
+        std::int64_t kv_heads = 0;
         /// dQ, dK, dV.
         std::array<std::vector<float>, 3> reference;
     };
@@ -44,8 +46,11 @@ class DeviceTrials final : public Trials {
     device::Device& device() const { return loader_.device(); }
     AttentionProblem slice_problem(const Slice& slice) const;
     ScratchMemory floats(std::int64_t elements) const;
+    /// Of a tensor of those extents.
+    std::int64_t first_head(const Slice& slice, const attention::Extents& whole) const noexcept;
     /// Part of a tensor, from that head on, as contiguous fp32.
-    ScratchMemory widened(const ScratchMemory& tensor, std::int64_t seqlen, const Slice& slice);
+    ScratchMemory widened(const ScratchMemory& tensor, const attention::Extents& whole,
+                          const attention::Extents& part, std::int64_t first_head);
     void compute_forward();
     void compute_reference(Slice& slice);
     void make_references();
@@ -56,6 +61,8 @@ class DeviceTrials final : public Trials {
 
     attention::KernelLoader& loader_;
     AttentionProblem problem_;
+    /// Of Q, of K, of V, of O, and of what is alike.
+    attention::Extents queries_, keys_, values_, outputs_;
     Stream stream_;
     measurement::SupportKernels kernels_;
     ScratchMemory q_, k_, v_, o_, d_o_, lse_;

@@ -6,8 +6,6 @@
 #include <cmath>
 #include <vector>
 
-#include "half_types.hpp"
-
 namespace backlight::tuning {
 
 namespace {
@@ -22,10 +20,9 @@ double accepted_relative_l2(const AttentionProblem& problem) {
 
 }  // namespace
 
-std::string gradient_fault(const AttentionProblem& problem, std::span<const std::uint16_t> bits,
-                           std::span<const float> reference) {
-    const std::vector<float> values = widen<float>(problem.dtype, bits);
-    const auto columns = static_cast<std::size_t>(problem.head_dim);
+std::string gradient_fault(const AttentionProblem& problem, std::span<const float> values,
+                           std::span<const float> reference, std::int64_t head_dim) {
+    const auto columns = static_cast<std::size_t>(head_dim);
     const std::size_t rows = values.size() / columns;
     std::vector<double> row_errors(rows);
     std::vector<double> row_norms(rows);
@@ -43,14 +40,16 @@ std::string gradient_fault(const AttentionProblem& problem, std::span<const std:
     }
     const double accepted = accepted_relative_l2(problem);
     // Comparisons that a NaN fails.
-    const double whole = std::sqrt(error / norm);
+    const double whole = error == 0 ? 0 : std::sqrt(error / norm);
     if (!(whole <= accepted)) {
         return fmt::format("relative L2 is {:.1e}, accepted is {:.1e}", whole, accepted);
     }
     constexpr double accepted_in_row = 4;
     const double shortest = norm / static_cast<double>(rows) * 1e-4;
     for (std::size_t row = 0; row < rows; ++row) {
-        const double here = std::sqrt(row_errors[row] / std::max(row_norms[row], shortest));
+        const double here = row_errors[row] == 0
+                                ? 0
+                                : std::sqrt(row_errors[row] / std::max(row_norms[row], shortest));
         if (!(here <= accepted_in_row * accepted)) {
             return fmt::format("relative L2 of row {} is {:.1e}, accepted is {:.1e}", row, here,
                                accepted_in_row * accepted);

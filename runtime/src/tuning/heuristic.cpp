@@ -53,6 +53,9 @@ constexpr std::array small_tiles = {
 }  // namespace
 
 TileConfig heuristic(const AttentionProblem& problem, const device::Target& target) {
+    if (problem.is_empty()) {
+        return kernel_preset("v3");  // None of its kernels is needed.
+    }
     if (const TileConfig wgmma = hopper_wgmma(problem); is_legal(wgmma, problem, target)) {
         return wgmma;
     }

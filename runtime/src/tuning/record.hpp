@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,7 +24,8 @@ struct Card {
 Card card_of(const device::DeviceProperties& properties);
 
 /// Problems that share their records. Lengths, and batch · heads, are rounded up to a power of two,
-/// lengths to 64 at least; the rest counts as it is. The softmax scale does not matter.
+/// lengths to 64 at least, and so are the bounds of a window; the rest counts as it is. The softmax
+/// scale does not matter.
 struct Bucket {
     DataType dtype = DataType::bf16;
     std::int64_t head_dim = 0;
@@ -31,16 +33,25 @@ struct Bucket {
     std::int64_t seqlen_q = 0;
     std::int64_t seqlen_kv = 0;
     std::int64_t batch_heads = 0;
+    std::int64_t head_dim_v = 0;
+    /// Of queries, that share one of keys and values.
+    std::int64_t heads_per_kv_head = 1;
+    /// Bottom-right where it does not matter.
+    MaskAlignment mask_alignment = MaskAlignment::bottom_right;
+    std::optional<std::int64_t> window_left = std::nullopt;
+    std::optional<std::int64_t> window_right = std::nullopt;
+    GradientType gradient_type = GradientType::input;
+    bool deterministic = false;
 
-    bool operator==(const Bucket&) const = default;
+    /// In the order of their fields.
+    auto operator<=>(const Bucket&) const = default;
 };
 
 Bucket bucket_of(const AttentionProblem& problem);
 
 /// How far the records of one bucket are from the problems of another: twice the doublings between
 /// their lengths, those between batch · heads, and one for another type. Nothing where they have no
-/// bearing on each other: another head dimension or mask, or lengths more than three doublings
-/// apart.
+/// bearing on each other: lengths more than three doublings apart, or another field than these.
 std::optional<int> distance(const Bucket& left, const Bucket& right);
 
 /// "bf16 head_dim=128 causal seqlen_q=4096 …": for people and logs.

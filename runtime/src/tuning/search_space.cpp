@@ -8,6 +8,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "attention/family_support.hpp"
 #include "attention/validation.hpp"
 #include "backlight/error.hpp"
 
@@ -144,6 +145,8 @@ void add_mma_resident_tiles(const AttentionProblem& problem, const device::Targe
 std::vector<TileConfig> legal_tiles(const AttentionProblem& problem, const device::Target& target,
                                     std::optional<KernelFamily> family) {
     attention::validate(problem);
+    attention::require_any_family(
+        problem, family ? std::span<const KernelFamily>(&*family, 1) : kernel_families());
     std::vector<TileConfig> tiles;
     const auto wanted = [&](KernelFamily one) { return !family || *family == one; };
     if (wanted(KernelFamily::mma)) {

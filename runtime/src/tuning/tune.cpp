@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "attention/family_support.hpp"
 #include "attention/kernels.hpp"
 #include "attention/validation.hpp"
 #include "backlight/error.hpp"
@@ -129,6 +130,11 @@ Database records_of(const std::vector<TuneCandidate>& candidates, const Attentio
 
 TileConfig choose_config(const AttentionProblem& problem, attention::KernelLoader& loader,
                          Tunings& tunings) {
+    attention::validate(problem);
+    if (problem.is_empty()) {
+        return heuristic(problem, loader.device().properties().target);  // Records are of kernels.
+    }
+    attention::require_any_family(problem, kernel_families());
     const Choice choice = choose(problem, loader, tunings);
     logger().info("{}: {} ({}{})", to_string(problem), to_string(choice.config),
                   to_string(choice.source), choice.stale ? ", of an earlier kernel" : "");
@@ -161,6 +167,13 @@ TuneReport tune(const AttentionProblem& problem, const TuneOptions& options,
                 attention::KernelLoader& loader, Tunings& tunings) {
     check_options(options);
     attention::validate(problem);
+    if (problem.is_empty()) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("seqlen_q is {} and seqlen_kv is {}: neither may be 0, there is "
+                                "nothing to tune",
+                                problem.seqlen_q, problem.seqlen_kv));
+    }
+    attention::require_any_family(problem, kernel_families());
     const device::DeviceProperties& device = loader.device().properties();
     const TileConfig incumbent = choose(problem, loader, tunings).config;
     const SearchRequest request = request_for(problem, options, device, incumbent, tunings);

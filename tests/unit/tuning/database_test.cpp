@@ -10,6 +10,7 @@
 #include <csignal>
 #include <fstream>
 #include <random>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -137,6 +138,66 @@ TEST_CASE("a record of each family keeps all that it was timed with") {
         {record(wgmma, 1), record(other_order, 2), record(deeper, 3), record(same_tile_of_mma, 4)});
     CHECK(database.records().size() == 4);
     CHECK(from_json_text(to_json_text(database), "text") == database);
+}
+
+TEST_CASE("a record keeps what its problem gives and the text says nothing of the rest") {
+    AttentionProblem problem = tuned_problem();
+    const auto text_of = [&] { return to_json_text(database_of({record(v3, 1, problem)})); };
+    for (const char* field : {"heads_kv", "head_dim_v", "mask_alignment", "window_left",
+                              "window_right", "gradient_type", "deterministic"}) {
+        CHECK(text_of().find(field) == std::string::npos);
+    }
+    problem.heads_kv = 4;
+    problem.seqlen_kv = 8192;
+    problem.head_dim_v = 64;
+    problem.mask_alignment = MaskAlignment::top_left;
+    problem.window_left = 1023;
+    problem.window_right = 0;
+    problem.gradient_type = GradientType::fp32;
+    problem.deterministic = true;
+    const Database read = from_json_text(text_of(), "test");
+    REQUIRE(read.records().size() == 1);
+    CHECK(read.foreign().empty());
+    CHECK(read.records()[0].problem == problem);
+    std::string broken = text_of();
+    broken.replace(broken.find("top_left"), 8, "diagonal");
+    CHECK(from_json_text(broken, "test").foreign().size() == 1);
+}
+
+TEST_CASE(
+    "problems share a bucket whatever gives their heads and windows and only if these agree") {
+    const AttentionProblem base = tuned_problem();
+    AttentionProblem same = base;
+    same.heads_kv = base.heads;
+    same.head_dim_v = base.head_dim;
+    same.mask_alignment = MaskAlignment::top_left;  // Lengths are equal.
+    CHECK(bucket_of(same) == bucket_of(base));
+    AttentionProblem window = base;
+    window.window_left = 1023;
+    AttentionProblem wider = base;
+    wider.window_left = 1024;
+    CHECK(bucket_of(window) == bucket_of(wider));
+    std::vector<AttentionProblem> others(6, base);
+    others[0].heads_kv = 4;
+    others[1].head_dim_v = 64;
+    others[2].window_left = 1024;
+    others[3].window_right = 0;
+    others[4].gradient_type = GradientType::fp32;
+    others[5].deterministic = true;
+    std::set<std::string> texts = {to_string(bucket_of(base))};
+    for (const AttentionProblem& other : others) {
+        CAPTURE(to_string(other));
+        CHECK_FALSE(distance(bucket_of(base), bucket_of(other)));
+        texts.insert(to_string(bucket_of(other)));
+    }
+    CHECK(texts.size() == 7);
+    AttentionProblem oblong = base;
+    oblong.seqlen_kv = 2 * base.seqlen_q;
+    AttentionProblem top_left = oblong;
+    top_left.mask_alignment = MaskAlignment::top_left;
+    CHECK_FALSE(distance(bucket_of(oblong), bucket_of(top_left)));
+    oblong.causal = top_left.causal = false;
+    CHECK(bucket_of(oblong) == bucket_of(top_left));
 }
 
 TEST_CASE("a record keeps the families of its search and an old one without them reads as none") {

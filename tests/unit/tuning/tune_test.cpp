@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "backlight/error.hpp"
 #include "backlight/tuning.hpp"
@@ -166,18 +167,24 @@ TEST_CASE("a family that is named is searched, beside the presets of the others,
 TEST_CASE("a gradient is compared as a whole and row by row and a NaN fails") {
     AttentionProblem problem = tiny;
     problem.dtype = DataType::bf16;
-    std::vector<std::uint16_t> bits(64 * 64, 0x3f80);  // 1
-    const std::vector<float> reference(bits.size(), 1);
-    CHECK(tuning::gradient_fault(problem, bits, reference).empty());
-    auto changed = bits;
-    changed[5] = 0x7fc0;  // NaN
-    CHECK(!tuning::gradient_fault(problem, changed, reference).empty());
-    changed = bits;
-    std::fill_n(changed.begin() + 64, 64, std::uint16_t{0x3f84});  // 1.03 in one row
-    CHECK(tuning::gradient_fault(problem, changed, reference).starts_with("relative L2 of row 1"));
-    changed = bits;
-    std::ranges::fill(changed, std::uint16_t{0x3f81});  // 1.008 everywhere
-    CHECK(tuning::gradient_fault(problem, changed, reference).starts_with("relative L2 is"));
+    std::vector<float> values(64 * 64, 1);
+    std::fill_n(values.begin(), 64, 0.0F);  // A query that attends to nothing.
+    const std::vector<float> reference = values;
+    const auto fault = [&](const std::vector<float>& gradient) {
+        return tuning::gradient_fault(problem, gradient, reference, 64);
+    };
+    CHECK(fault(values).empty());
+    CHECK(tuning::gradient_fault(problem, std::vector<float>(64), std::vector<float>(64), 64)
+              .empty());
+    auto changed = values;
+    changed[5] = std::numeric_limits<float>::quiet_NaN();
+    CHECK(!fault(changed).empty());
+    changed = values;
+    std::fill_n(changed.begin() + 64, 64, 1.03F);
+    CHECK(fault(changed).starts_with("relative L2 of row 1"));
+    changed = values;
+    std::ranges::fill(changed, 1.008F);
+    CHECK(fault(changed).starts_with("relative L2 is"));
 }
 
 TEST_CASE("the explicit configuration counts for more than a tuned one") {

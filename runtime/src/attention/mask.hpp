@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+
+#include "backlight/problem.hpp"
+
+namespace backlight::attention {
+
+/// A mask as the band of diagonals that it leaves of the scores: query i attends to key j if
+/// first_diagonal ≤ j − i ≤ last_diagonal. Every mask of AttentionProblem is one. Bounds that cut
+/// nothing off are 1 − seqlen_q and seqlen_kv − 1, so that equal bands of equal lengths are equal
+/// masks. The problem is valid.
+struct MaskBand {
+    std::int64_t first_diagonal = 0;
+    std::int64_t last_diagonal = 0;
+
+    explicit MaskBand(const AttentionProblem& problem) noexcept;
+
+    bool operator==(const MaskBand&) const = default;
+
+    /// No pair is masked on that side of the band.
+    static std::int64_t lowest_diagonal(const AttentionProblem& problem) noexcept {
+        return 1 - problem.seqlen_q;
+    }
+    static std::int64_t highest_diagonal(const AttentionProblem& problem) noexcept {
+        return problem.seqlen_kv - 1;
+    }
+};
+
+}  // namespace backlight::attention

@@ -1,0 +1,147 @@
+#include "problem_features.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <system_error>
+
+#include "backlight/error.hpp"
+#include "subcommand.hpp"
+
+namespace backlight::tool {
+
+namespace {
+
+constexpr std::string_view unbounded = "all";
+
+/// Keys to one side, or "all".
+std::optional<std::int64_t> window_side(std::string_view text, const std::string& window) {
+    if (text == unbounded) {
+        return std::nullopt;
+    }
+    std::int64_t keys = 0;
+    const auto [next, failure] = std::from_chars(text.data(), text.data() + text.size(), keys);
+    if (failure != std::errc{} || next != text.data() + text.size() || keys < 0) {
+        throw refused("window", window,
+                      "LEFT,RIGHT: keys before and after a query's own position that it attends "
+                      "to, 0 or more, or all; for example 1024,0");
+    }
+    return keys;
+}
+
+}  // namespace
+
+AttentionProblem ProblemFeatures::applied_to(AttentionProblem problem) const {
+    problem.heads_kv = heads_kv;
+    problem.head_dim_v = head_dim_v;
+    problem.seqlen_kv = seqlen_kv.value_or(problem.seqlen_kv);
+    problem.mask_alignment = mask_alignment;
+    problem.window_left = window_left;
+    problem.window_right = window_right;
+    problem.gradient_type = gradient_type;
+    problem.deterministic = deterministic;
+    return problem;
+}
+
+std::string ProblemFeatures::command_line() const {
+    std::string text;
+    const auto add = [&](const char* option, const std::optional<std::int64_t>& value) {
+        if (value) {
+            text += fmt::format(" {} {}", option, *value);
+        }
+    };
+    add("--heads-kv", heads_kv);
+    add("--head-dim-v", head_dim_v);
+    add("--seqlen-kv", seqlen_kv);
+    if (mask_alignment == MaskAlignment::top_left) {
+        text += " --mask top-left";
+    }
+    if (window_left || window_right) {
+        const auto side = [](const std::optional<std::int64_t>& keys) {
+            return keys ? std::to_string(*keys) : std::string(unbounded);
+        };
+        text += fmt::format(" --window {},{}", side(window_left), side(window_right));
+    }
+    if (gradient_type == GradientType::fp32) {
+        text += " --gradient-type fp32";
+    }
+    return deterministic ? text + " --deterministic" : text;
+}
+
+std::string short_text(const AttentionProblem& problem) {
+    const auto pair = [](std::int64_t queries, std::int64_t keys) {
+        return queries == keys ? std::to_string(queries) : fmt::format("{}/{}", queries, keys);
+    };
+    std::string text = fmt::format("B={} H={} N={} d={} {} {}", problem.batch,
+                                   pair(problem.heads, problem.effective_heads_kv()),
+                                   pair(problem.seqlen_q, problem.seqlen_kv),
+                                   pair(problem.head_dim, problem.effective_head_dim_v()),
+                                   to_string(problem.dtype), mask_text(problem));
+    if (problem.gradient_type == GradientType::fp32) {
+        text += " fp32 gradients";
+    }
+    return problem.deterministic ? text + " deterministic" : text;
+}
+
+MaskAlignment parse_mask_alignment(std::string_view text) {
+    if (text == "top-left" || text == to_string(MaskAlignment::top_left)) {
+        return MaskAlignment::top_left;
+    }
+    if (text == "bottom-right" || text == to_string(MaskAlignment::bottom_right)) {
+        return MaskAlignment::bottom_right;
+    }
+    throw refused("mask", std::string(text), "top-left or bottom-right");
+}
+
+GradientType parse_gradient_type(std::string_view text) {
+    for (const GradientType type : {GradientType::input, GradientType::fp32}) {
+        if (text == to_string(type)) {
+            return type;
+        }
+    }
+    throw refused("gradient-type", std::string(text), "input or fp32");
+}
+
+void FeatureArguments::add_to(CLI::App& command) {
+    command.add_option("--mask", mask_,
+                       "Where lengths differ, the causal mask and the window go with their begin, "
+                       "top-left, or their end, bottom-right [bottom-right]");
+    command.add_option("--window", window_,
+                       "LEFT,RIGHT: keys before and after a query's own position that it attends "
+                       "to, each a number or all [all,all]");
+    command.add_option("--gradient-type", gradient_type_,
+                       "Of dQ, dK and dV: input (the other tensors' type) or fp32 [input]");
+    command.add_flag("--deterministic", features_.deterministic,
+                     "Equal bits from every run, in dQ too");
+}
+
+void FeatureArguments::add_heads_to(CLI::App& command) {
+    command.add_option("--heads-kv", features_.heads_kv,
+                       "Heads of keys and values [as many as of queries]");
+    command.add_option("--head-dim-v", features_.head_dim_v,
+                       "Head dimension of values and outputs [that of queries and keys]");
+}
+
+void FeatureArguments::add_seqlen_kv_to(CLI::App& command) {
+    command.add_option("--seqlen-kv", features_.seqlen_kv, "Length of keys [the shape's]");
+}
+
+ProblemFeatures FeatureArguments::resolve() const {
+    ProblemFeatures features = features_;
+    if (!mask_.empty()) {
+        features.mask_alignment = parse_mask_alignment(mask_);
+    }
+    if (!gradient_type_.empty()) {
+        features.gradient_type = parse_gradient_type(gradient_type_);
+    }
+    if (!window_.empty()) {
+        const std::size_t comma = std::min(window_.find(','), window_.size());
+        const std::string_view text = window_;
+        features.window_left = window_side(text.substr(0, comma), window_);
+        features.window_right = window_side(text.substr(std::min(comma + 1, text.size())), window_);
+    }
+    return features;
+}
+
+}  // namespace backlight::tool
