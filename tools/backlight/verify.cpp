@@ -230,9 +230,10 @@ void compile_all(Session& session, const std::vector<ProblemAxes>& axes,
 /// first problem that has a feature which no kernel takes, or to the first if none takes any.
 void require_taken(const Session& session, const std::vector<ProblemAxes>& axes,
                    const std::vector<NamedConfig>& kernels) {
+    const device::Target& target = session.device().properties().target;
     const auto refuse = [&](const AttentionProblem& problem) {
         attention::validate(problem);
-        attention::validate(kernels.front().config, problem, session.device().properties().target);
+        attention::validate(config_for(kernels.front(), problem, target), problem, target);
     };
     std::vector<CheckedProblem> problems;
     for (const ProblemAxes& each : axes) {
@@ -242,15 +243,17 @@ void require_taken(const Session& session, const std::vector<ProblemAxes>& axes,
     }
     for (const CheckedProblem& problem : problems) {
         if (std::ranges::all_of(kernels, [&](const NamedConfig& kernel) {
-                return attention::unsupported_feature(problem.problem, kernel.config.family)
-                    .has_value();
+                const TileConfig config = config_for(kernel, problem.problem, target);
+                return attention::unsupported_feature(problem.problem, config.family).has_value();
             })) {
             refuse(problem.problem);
         }
     }
     const auto is_taken = [&](const CheckedProblem& problem) {
-        return std::ranges::any_of(
-            kernels, [&](const NamedConfig& kernel) { return takes(session, kernel, problem); });
+        return std::ranges::any_of(kernels, [&](const NamedConfig& kernel) {
+            return tuning::is_legal(config_for(kernel, problem.problem, target), problem.problem,
+                                    target);
+        });
     };
     if (std::ranges::none_of(problems, is_taken)) {
         refuse(problems.at(0).problem);
