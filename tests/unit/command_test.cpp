@@ -154,7 +154,7 @@ TEST_CASE("what is nearly the name of a configuration is refused with what there
           "wgmma_64_128_16_2_heads_", "wgmma_64_128_16_2_heads_4x", "mma_32_64_8_2", "32_64_8_2",
           "mma_resident_32_64_4_2", "default_", "Default"}) {
         check_refused(ErrorCode::unknown_kernel,
-                      {std::string("kernel is '") + text + "'", "v1, v2, v3, wgmma, v4, default",
+                      {std::string("kernel is '") + text + "'", "v1, v2, v3, wgmma, v4, v5, default",
                        "tile_32_64_8_2"},
                       [&] { parse_kernel(text); });
     }

@@ -423,6 +423,7 @@ TEST_CASE("what wgmma cannot count in 32 bits is refused, and the heuristic take
     lengthy.seqlen_q = lengthy.seqlen_kv = std::int64_t{1} << 22;
     refused_length(kernel_preset("wgmma"), lengthy, {"65536 · 32768", "2147483647"});
     CHECK(tuning::heuristic(lengthy, hopper()).family == KernelFamily::mma_resident);
+    refused_length(kernel_preset("v5"), lengthy, {"131072 · 65536", "for mma_resident"});
 
     AttentionProblem wide = lengthy;
     wide.causal = false;

@@ -177,7 +177,7 @@ void validate_mma_resident(const TileConfig& config, const AttentionProblem& pro
     require(config.stages == 2, "stages", config.stages, "it must be 2 for mma_resident");
 }
 
-/// The kernels count tickets, and pairs of query and key tiles, in 32 bits.
+/// The kernels count tickets, and those that convert dQ pairs of query and key tiles, in 32 bits.
 void validate_rounds(const TileConfig& config, const AttentionProblem& problem) {
     constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
     const Rounds rounds(problem, config);
@@ -192,7 +192,8 @@ void validate_rounds(const TileConfig& config, const AttentionProblem& problem) 
     }
     const std::int64_t query_tiles = problem.seqlen_q / config.block_q;
     const std::int64_t kv_tiles = problem.seqlen_kv / config.block_kv;
-    if (query_tiles > most / kv_tiles) {
+    // By the product kernels find the share of a conversion.
+    if (converts_d_q(config) && query_tiles > most / kv_tiles) {
         throw Error(ErrorCode::unsupported,
                     fmt::format("seqlen_q / block_q · seqlen_kv / block_kv is {} · {}: it must be "
                                 "at most {} for {}",
