@@ -37,24 +37,6 @@
 
 namespace backlight::kernel {
 
-/// By the whole block, when its part of dQ is added and its share converted.
-__device__ __forceinline__ void tell_progress(const MmaResidentArguments& arguments,
-                                              SharedMemory shared, int thread) {
-    __syncthreads();
-    if (thread == 0) {
-        // Worked out again: in the loop there are no registers for it.
-        const Work work(arguments, arguments.heads_per_group,
-                        static_cast<int>(load_shared<uint32_t>(shared.ticket())));
-        fence_before_counts();
-        if (work.has_tile()) {
-            count_global_behind_fence(arguments.counters.added + work.tile.batch_head);
-        }
-        if (work.has_conversion() && place_has_next(arguments, work.conversion)) {
-            count_global_behind_fence(arguments.counters.converted + work.conversion.batch_head);
-        }
-    }
-}
-
 extern "C" __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
     attention_backward_mma_resident(const __grid_constant__ MmaResidentArguments arguments) {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
@@ -95,12 +77,6 @@ extern "C" __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
     }
     if (work.has_tile()) {
         key_warp.work();
-    }
-    if constexpr (converts_d_q) {
-        tell_progress(arguments, shared, thread);
-    }
-    if (work.has_tile()) {
-        key_warp.store_gradients();
     }
 }
 

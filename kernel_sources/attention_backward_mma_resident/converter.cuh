@@ -26,7 +26,8 @@ class Converter {
         }
         __syncthreads();
 
-        const bool leaves_zeros = place_has_next(arguments_, conversion);
+        const bool place_has_next =
+            conversion.batch_head + places_of(arguments_) < arguments_.batch_heads;
         float* const accumulator = accumulator_place(arguments_, conversion.batch_head);
         const Strides& strides = arguments_.d_q_strides;
         Element* const d_q = static_cast<Element*>(arguments_.d_q) +
@@ -40,7 +41,7 @@ class Converter {
             each_step(row, end, [&](int step, int64_t at) {
                 pieces[step].load(rows_.source(accumulator, at));
             });
-            if (leaves_zeros) {
+            if (place_has_next) {
                 each_step(row, end,
                           [&](int, int64_t at) { zero_piece(rows_.source(accumulator, at)); });
             }
@@ -48,6 +49,12 @@ class Converter {
                 pieces[step].store(rows_.destination(d_q, at, strides.seqlen), strides.seqlen,
                                    arguments_.softmax_scale);
             });
+        }
+        if (place_has_next) {
+            __syncthreads();
+            if (thread_ == 0) {
+                count_global(arguments_.counters.converted + conversion.batch_head);
+            }
         }
     }
 

@@ -44,7 +44,6 @@ class KeyWarp {
         }
     }
 
-    /// All of dK and dV, and what the keys add to dQ.
     __device__ __forceinline__ void work() {
         mbarrier_wait(shared_.kv_full(), 0);
         const uint32_t v_address = rows_first(KvTile{shared_.v()}, first_key(), 0, lane_);
@@ -74,23 +73,8 @@ class KeyWarp {
             step<below_diagonal>(query_start, seqlen_q);
         }
         allow_next_kernel();
-    }
-
-    /// The block owns its rows of dK and dV: plain stores, two elements each.
-    __device__ __forceinline__ void store_gradients() const {
-        const float scale = arguments_.softmax_scale;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            Element* const d_k_row = row_of(arguments_.d_k, arguments_.d_k_strides, half * 8);
-            Element* const d_v_row = row_of(arguments_.d_v, arguments_.d_v_strides, half * 8);
-#pragma unroll
-            for (int fragment = 0; fragment < gradient_fragments; ++fragment) {
-                *reinterpret_cast<uint32_t*>(d_k_row + fragment * mma_n) = pack<Element>(
-                    d_k_[fragment][half * 2] * scale, d_k_[fragment][half * 2 + 1] * scale);
-                *reinterpret_cast<uint32_t*>(d_v_row + fragment * mma_n) =
-                    pack<Element>(d_v_[fragment][half * 2], d_v_[fragment][half * 2 + 1]);
-            }
-        }
+        tell_added();
+        store_gradients();
     }
 
   private:
@@ -176,6 +160,16 @@ class KeyWarp {
             if (warp_ == 0 && lane_ == 0 && head_before >= 0) {
                 wait_for_global_counter<64>(arguments_.counters.converted + head_before,
                                             static_cast<uint32_t>(kv_tiles_of(arguments_)));
+            }
+        }
+    }
+
+    /// That the accumulator holds what the block's keys contribute.
+    __device__ __forceinline__ void tell_added() const {
+        if constexpr (converts_d_q) {
+            __syncthreads();
+            if (warp_ == 0 && lane_ == 0) {
+                count_global(arguments_.counters.added + key_tile_.batch_head);
             }
         }
     }
@@ -285,6 +279,22 @@ class KeyWarp {
         d_q_place_ += block_q * head_dim;
     }
 
+    /// The block owns its rows of dK and dV: plain stores, two elements each.
+    __device__ __forceinline__ void store_gradients() const {
+        const float scale = arguments_.softmax_scale;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            Element* const d_k_row = row_of(arguments_.d_k, arguments_.d_k_strides, half * 8);
+            Element* const d_v_row = row_of(arguments_.d_v, arguments_.d_v_strides, half * 8);
+#pragma unroll
+            for (int fragment = 0; fragment < gradient_fragments; ++fragment) {
+                *reinterpret_cast<uint32_t*>(d_k_row + fragment * mma_n) = pack<Element>(
+                    d_k_[fragment][half * 2] * scale, d_k_[fragment][half * 2 + 1] * scale);
+                *reinterpret_cast<uint32_t*>(d_v_row + fragment * mma_n) =
+                    pack<Element>(d_v_[fragment][half * 2], d_v_[fragment][half * 2 + 1]);
+            }
+        }
+    }
     /// The thread's first element of the row that lies so far below its first one.
     __device__ __forceinline__ Element* row_of(void* tensor, const Strides& strides,
                                                int below) const {

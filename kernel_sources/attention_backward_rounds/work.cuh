@@ -65,13 +65,6 @@ __device__ __forceinline__ float* accumulator_place(const Arguments& arguments, 
                                            query_tiles_of(arguments) * tile_elements;
 }
 
-/// Whether another head comes to the place of one whose dQ is converted, and needs zeros there.
-template <typename Arguments>
-__device__ __forceinline__ bool place_has_next(const Arguments& arguments,
-                                               const Conversion& conversion) {
-    return conversion.batch_head + places_of(arguments) < arguments.batch_heads;
-}
-
 /// What a ticket stands for. Heads are taken in groups, whose queries and dQ the L2 cache holds,
 /// and within a group those tiles come first that most queries see. In round r begin the key tiles
 /// of group r and the conversion of the dQ of group r − conversion_lag; the host chooses the lag

@@ -83,7 +83,8 @@ class Converter {
                       static_cast<int64_t>(conversion.first_query_tile) * (block_q * head_dim);
         const int query_tiles_end = conversion.first_query_tile + conversion.query_tiles;
         int halves_left = conversion.query_tiles * halves_of_tile;
-        const bool leaves_zeros = place_has_next(arguments_, conversion);
+        const bool place_has_next =
+            conversion.batch_head + places_of(arguments_) < arguments_.batch_heads;
         if (leads()) {
             wait_for_global_counter<256>(arguments_.counters.added + conversion.batch_head,
                                          static_cast<uint32_t>(kv_tiles_of(arguments_)));
@@ -101,7 +102,7 @@ class Converter {
                 synchronise();
             }
             mbarrier_wait(shared_.conversion_full(ring_.slot()), ring_.parity());
-            if (leads() && leaves_zeros) {
+            if (leads() && place_has_next) {
                 zero(half);
             }
             convert_half(first_of_part ? 0 : 1);
@@ -125,7 +126,7 @@ class Converter {
             }
             ring_.advance();
         }
-        if (leads() && leaves_zeros) {
+        if (leads() && place_has_next) {
             bulk_wait<0>();
             count_global(arguments_.counters.converted + conversion.batch_head);
         }

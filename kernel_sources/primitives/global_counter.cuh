@@ -24,15 +24,6 @@ __device__ __forceinline__ void count_global(uint32_t* counter) {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" : : "l"(counter) : "memory");
 }
 
-/// The same for several counters at once: what comes before the fence is visible to who has read a
-/// sum that includes a count behind it.
-__device__ __forceinline__ void fence_before_counts() {
-    asm volatile("fence.acq_rel.gpu;" : : : "memory");
-}
-__device__ __forceinline__ void count_global_behind_fence(uint32_t* counter) {
-    asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" : : "l"(counter) : "memory");
-}
-
 __device__ __forceinline__ uint32_t load_global_counter(const uint32_t* counter) {
     uint32_t value;
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");

@@ -16,7 +16,7 @@ constexpr bool converts_d_q(const TileConfig& config) noexcept {
 /// How the tickets of a kernel that takes heads in groups are made of rounds: see Work in
 /// attention_backward_rounds/work.cuh. The problem and the configuration are valid.
 struct Rounds {
-    std::int64_t group_heads;  // for wgmma a constant of the kernel, else no more than there are
+    std::int64_t group_heads;      // for wgmma a constant of the kernel, else no more than there are
     std::int64_t tickets_a_round;  // key tiles of a group of heads
     std::int64_t groups;
     std::int64_t resident_blocks;

@@ -13,14 +13,6 @@ inline void count_global(uint32_t* counter, emulation::Site site = emulation::Si
     emulation::machine->add_global_counter(counter, site);
 }
 
-// Counts are in order with all that the thread does.
-inline void fence_before_counts() {}
-
-inline void count_global_behind_fence(uint32_t* counter,
-                                      emulation::Site site = emulation::Site::here()) {
-    emulation::machine->add_global_counter(counter, site);
-}
-
 inline uint32_t load_global_counter(const uint32_t* counter,
                                     emulation::Site site = emulation::Site::here()) {
     return emulation::machine->load_global_counter(counter, site);
