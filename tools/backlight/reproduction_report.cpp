@@ -12,13 +12,20 @@ namespace backlight::tool {
 
 namespace {
 
+/// The document is sent to others, whom the folders of a machine do not concern.
+std::vector<std::string> file_names_only(std::vector<std::string> command) {
+    for (std::string& word : command) {
+        word = word.substr(word.rfind('/') + 1);
+    }
+    return command;
+}
+
 using Json = nlohmann::ordered_json;
 
 constexpr const char* unknown = "-";
 constexpr const char* how_to_send =
     "Open an issue with this file in the project's repository: it holds all that is needed, and "
-    "nothing of the machine but the names and versions of GPU, driver and software, and the paths "
-    "of Python and of the peers' files";
+    "nothing of the machine but the names and versions of GPU, driver and software";
 
 std::string number(std::optional<double> value, const char* form) {
     return value ? fmt::format(fmt::runtime(form), *value) : unknown;
@@ -171,7 +178,7 @@ Json peers_json(const Reproduction& reproduction) {
             {"present", peers.document.is_object()},
             {"problem", peers.problem.empty() ? Json(nullptr) : Json(peers.problem)},
             {"versions", peers.versions},
-            {"command", peers.command},
+            {"command", file_names_only(peers.command)},
             {"document", peers.document}};
 }
 

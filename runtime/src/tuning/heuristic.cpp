@@ -22,7 +22,7 @@ TileConfig hopper_wgmma(const AttentionProblem& problem) {
 }
 
 /// Whatever has no wgmma, and on Hopper the lengths that its tiles of 128 keys do not divide: on an
-/// H200 1.25 to 1.5 times as fast as v3 (docs/measurements/h200_v4.json); on GeForce Blackwell not
+/// H200 1.25 to 1.5 times as fast as v3 (docs/mma_resident_kernel.md); on GeForce Blackwell not
 /// measured. At head_dim 64 there are registers for query tiles of 64, which halve the exchanges.
 /// With the causal mask heads are taken together, so that long tiles run first, as many as fill a
 /// third of the 96 MB of L2 cache of a GeForce RTX 5090: Q, dO and dQ in fp32 take 8 bytes an
