@@ -48,19 +48,19 @@ GridSize grid_size_by_name(std::string_view name) {
                 fmt::format("grid-size is '{}': it must be small or large", name));
 }
 
-VerificationGrid::VerificationGrid(GridSize size, const std::vector<std::int64_t>& head_dims,
-                                   const std::vector<DataType>& dtypes)
-    : dtypes_(dtypes.empty() ? std::vector{DataType::bf16, DataType::fp16} : dtypes) {
+VerificationGrid::VerificationGrid(GridSize size, const std::vector<std::int64_t>& only_head_dims,
+                                   const std::vector<DataType>& only_dtypes)
+    : dtypes_(only_dtypes.empty() ? std::vector{DataType::bf16, DataType::fp16} : only_dtypes) {
     set_axes(size);
-    if (!head_dims.empty()) {
+    if (!only_head_dims.empty()) {
         std::erase_if(head_dims_, [&](const HeadDims& dims) {
-            return std::ranges::count(head_dims, dims.queries) == 0;
+            return std::ranges::count(only_head_dims, dims.queries) == 0;
         });
     }
     if (head_dims_.empty()) {
         throw Error(ErrorCode::invalid_argument,
                     fmt::format("head-dim is {}: the {} grid has none of these",
-                                fmt::join(head_dims, ", "), to_string(size)));
+                                fmt::join(only_head_dims, ", "), to_string(size)));
     }
 }
 

@@ -49,8 +49,8 @@ class VerificationGrid {
 
     /// Only problems of these head dimensions (of queries) and types, where any are given. Throws
     /// `invalid_argument` where that leaves none.
-    explicit VerificationGrid(GridSize size, const std::vector<std::int64_t>& head_dims = {},
-                              const std::vector<DataType>& dtypes = {});
+    explicit VerificationGrid(GridSize size, const std::vector<std::int64_t>& only_head_dims = {},
+                              const std::vector<DataType>& only_dtypes = {});
 
     /// Problems with every pair of values that a problem which is taken can have; always the same.
     /// None where none is taken.
