@@ -64,15 +64,29 @@ TEST_CASE("what a kernel reads and writes beyond the sequences is NaN and is fou
                            tool::Layout::padded);
     data.randomise(1);
     CHECK_FALSE(data.damaged_canary().has_value());
-    // Of heads that are twice as long: it goes on into the gaps, and the next head.
-    const auto plan = session.runtime().backward(square_problem(1, 2, 128, 64, false).problem,
-                                                 kernel_preset("v3"));
+    // Of a head that is twice as long: it goes on into the gaps, and the next head.
+    const AttentionProblem longer = square_problem(1, 1, 128, 64, false).problem;
+    const auto plan = session.runtime().backward(longer, kernel_preset("v3"));
     data.run(*plan);
     session.session().synchronise();
-    CHECK(data.damaged_canary().has_value());
     const auto is_nan = [](std::uint16_t bits) { return (bits & 0x7fff) > 0x7f80; };
     CHECK(std::ranges::any_of(data.gradients().d_q, is_nan));
     CHECK(std::ranges::any_of(data.gradients().d_k, is_nan));
+
+    // From inputs that are so long, so that what it writes are numbers.
+    tool::ProblemData inputs(session.kernels(), longer);
+    inputs.randomise(1);
+    for (const auto output :
+         {&BackwardTensors::d_q, &BackwardTensors::d_k, &BackwardTensors::d_v}) {
+        data.poison();
+        CHECK_FALSE(data.damaged_canary().has_value());
+        BackwardTensors tensors = inputs.tensors();
+        tensors.*output = data.tensors().*output;
+        plan->run(tensors, data.workspace(plan->workspace_bytes()), plan->workspace_bytes(),
+                  session.session().stream());
+        session.session().synchronise();
+        CHECK(data.damaged_canary().has_value());
+    }
 }
 
 TEST_CASE("in the padded layout every preset has the bits of the layout without gaps") {
