@@ -281,6 +281,19 @@ TEST_CASE("options of the emulated device's schedule are refused with a CUDA dev
                   exit_failure, {"unknown_kernel", "'v9'"});
 }
 
+TEST_CASE("options that contradict the grid of verify are refused by name and rule") {
+    check_failure({"verify", "--grid-size", "small"}, exit_failure,
+                  {"invalid_argument", "grid-size is 'small'", "left out without --grid"});
+    check_failure({"verify", "--grid", "--grid-size", "huge"}, exit_failure,
+                  {"invalid_argument", "grid-size is 'huge'", "small or large"});
+    for (const char* option : {"--quick", "--against-emulated", "--deterministic"}) {
+        check_failure({"verify", "--grid", option}, exit_failure,
+                      {"invalid_argument", "grid is 'given'", "--quick", "features"});
+    }
+    check_failure({"verify", "--device", "emulated", "--grid", "--head-dim", "16"}, exit_failure,
+                  {"invalid_argument", "head-dim is 16", "small grid"});
+}
+
 TEST_CASE("a shape that a kernel does not take is refused before anything is launched") {
     fault::FakeDriver& driver = test::fresh_driver();
     const Environment driver_path("BACKLIGHT_DRIVER_PATH", BACKLIGHT_FAKE_DRIVER_PATH);

@@ -589,6 +589,42 @@ TEST_CASE("low_lse inputs give every row an LSE below -88 and every logit one ab
     }
 }
 
+TEST_CASE("high_lse inputs give every row an LSE above 120 and every logit one below 330") {
+    for (const float scale : {0.125F, -0.125F}) {
+        Attention attention({.heads = 2,
+                             .seqlen_q = 128,
+                             .seqlen_kv = 100,
+                             .head_dim = 64,
+                             .dtype = DataType::fp16,
+                             .softmax_scale = scale},
+                            InputKind::high_lse);
+        attention.forward();
+        CHECK(*std::ranges::min_element(attention.lse) > 120);
+        CHECK(*std::ranges::max_element(attention.lse) < 330);
+    }
+}
+
+TEST_CASE("denormals inputs have whole rows and half of the rest below the smallest normal") {
+    for (const DataType type : {DataType::bf16, DataType::fp16}) {
+        const double smallest = type == DataType::bf16 ? 0x1p-126 : 0x1p-14;
+        const Attention attention(
+            {.heads = 2, .seqlen_q = 64, .seqlen_kv = 64, .head_dim = 64, .dtype = type},
+            InputKind::denormals);
+        for (const auto* tensor : {&attention.q, &attention.k, &attention.v, &attention.d_o}) {
+            std::size_t denormal = 0;
+            for (std::size_t i = 0; i < tensor->size(); ++i) {
+                const bool below = std::abs((*tensor)[i]) < smallest;
+                CHECK((*tensor)[i] != 0);
+                CHECK((below || i / 64 % 4 != 3));
+                denormal += below ? 1 : 0;
+            }
+            // A quarter and half of three quarters.
+            CHECK(static_cast<double>(denormal) / static_cast<double>(tensor->size()) ==
+                  doctest::Approx(0.625).epsilon(0.05));
+        }
+    }
+}
+
 TEST_CASE("dominant_key inputs give one key more than 0.99 of every row's weight") {
     for (const bool causal : {false, true}) {
         for (const float scale : {0.125F, -0.125F}) {
@@ -702,8 +738,8 @@ TEST_CASE("every input kind is finite in both types, and is found by its name") 
 
 TEST_CASE("inputs that a softmax scale or shape makes impossible are refused") {
     AttentionProblem problem{.seqlen_q = 8, .seqlen_kv = 8, .head_dim = 8, .softmax_scale = 0.0F};
-    for (const InputKind kind :
-         {InputKind::large_logits, InputKind::low_lse, InputKind::dominant_key}) {
+    for (const InputKind kind : {InputKind::large_logits, InputKind::low_lse, InputKind::high_lse,
+                                 InputKind::dominant_key}) {
         CAPTURE(to_string(kind));
         CHECK(code_of([&] { make_inputs(problem, kind, 1); }) == ErrorCode::invalid_argument);
     }

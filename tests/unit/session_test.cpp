@@ -145,6 +145,12 @@ TEST_CASE("the replay of a verification is its own command line") {
     CHECK(replay_command(options) ==
           "backlight verify --device emulated --seed 42 --grid-order descending --quick --kernel "
           "v1 --kernel v3 --tile 32,64,4,2 --head-dim 64 --dtype fp16 --repeats 5");
+    options = {};
+    options.device = parse_device("emulated");
+    options.grid = GridSize::large;
+    CHECK(replay_command(options) ==
+          "backlight verify --device emulated --seed 1 --grid-order random --grid --grid-size "
+          "large");
 }
 
 TEST_CASE("the emulated device gets few tiles of every kind of problem and fp64 for each") {

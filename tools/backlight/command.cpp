@@ -187,6 +187,8 @@ void add_verify(const Setup& setup) {
     struct Arguments {
         VerifyOptions options;
         std::vector<std::string> dtypes;
+        bool grid = false;
+        std::string grid_size;
         FeatureArguments features;
         EmulationArguments schedule;
     };
@@ -206,6 +208,11 @@ void add_verify(const Setup& setup) {
     command->add_option("--repeats", options.repeats, "Runs of each problem [3]");
     arguments->schedule.add_to(*command);
     command->add_flag("--quick", options.quick, "A few problems of each group only");
+    command->add_flag(
+        "--grid", arguments->grid,
+        "Problems with every pair of lengths, masks, heads, layouts, inputs and so on");
+    command->add_option("--grid-size", arguments->grid_size,
+                        "small or large [small on the emulated device, large on a GPU]");
     command->add_flag(
         "--against-emulated", options.against_emulated,
         "Run the emulated device's problems on the GPU and on both compare dK and dV");
@@ -227,6 +234,20 @@ void add_verify(const Setup& setup) {
             }
             if (chosen.repeats && *chosen.repeats < 1) {
                 throw refused("repeats", std::to_string(*chosen.repeats), "1 or more");
+            }
+            if (!arguments->grid && !arguments->grid_size.empty()) {
+                throw refused("grid-size", arguments->grid_size, "left out without --grid");
+            }
+            if (arguments->grid) {
+                if (chosen.quick || chosen.against_emulated ||
+                    chosen.features != ProblemFeatures{}) {
+                    throw refused("grid", "given",
+                                  "left out with --quick, --against-emulated and features of "
+                                  "problems: the grid has all of these features");
+                }
+                const GridSize usual = chosen.device.emulation ? GridSize::small : GridSize::large;
+                chosen.grid =
+                    arguments->grid_size.empty() ? usual : grid_size_by_name(arguments->grid_size);
             }
             return verify(chosen);
         };

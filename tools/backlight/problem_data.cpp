@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <utility>
 
 #include "backlight/error.hpp"
@@ -13,8 +14,13 @@ namespace backlight::tool {
 
 namespace {
 
-constexpr std::array layouts = {Layout::bhsd, Layout::bshd, Layout::packed_qkv};
-constexpr std::uint8_t guard_pattern = 0xa5;
+/// Gaps of the padded layout, in elements: strides stay multiples of 16 bytes, as TMA demands.
+constexpr std::int64_t row_gap = 8;
+constexpr std::int64_t head_gap = 40;
+constexpr std::int64_t batch_gap = 72;
+/// Of LSE, whose strides have no rule.
+constexpr std::int64_t lse_head_gap = 3;
+constexpr std::int64_t lse_batch_gap = 6;
 
 std::size_t count(std::int64_t elements) {
     return static_cast<std::size_t>(elements);
@@ -37,61 +43,6 @@ void for_each_row(const attention::Extents& extents, const std::array<std::int64
 }
 
 }  // namespace
-
-const char* to_string(Layout layout) noexcept {
-    switch (layout) {
-        case Layout::bhsd:
-            return "bhsd";
-        case Layout::bshd:
-            return "bshd";
-        case Layout::packed_qkv:
-            return "packed_qkv";
-    }
-    return "unknown";
-}
-
-Layout layout_by_name(std::string_view name) {
-    std::string names;
-    for (const Layout layout : layouts) {
-        if (name == to_string(layout)) {
-            return layout;
-        }
-        names += std::string(names.empty() ? "" : ", ") + to_string(layout);
-    }
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("layout is \"{}\": it must be one of {}", name, names));
-}
-
-GuardedBuffer::GuardedBuffer(const Session& session, std::size_t bytes)
-    : session_(&session), buffer_(session, bytes + 2 * guard_bytes), bytes_(bytes) {
-    buffer_.fill(guard_pattern, session.stream());
-}
-
-void GuardedBuffer::upload(std::span<const std::byte> host, std::size_t offset) {
-    // Work on a non-blocking stream neither waits for the copy nor is waited for by it.
-    session_->synchronise();
-    buffer_.upload(host, guard_bytes + offset);
-}
-
-void GuardedBuffer::download(std::span<std::byte> host, std::size_t offset) const {
-    session_->synchronise();
-    buffer_.download(host, guard_bytes + offset);
-}
-
-void GuardedBuffer::poison() const {
-    constexpr std::uint8_t every_bit = 0xff;
-    session_->device().fill(data(), every_bit, bytes_, session_->stream());
-}
-
-bool GuardedBuffer::intact() const {
-    session_->synchronise();
-    std::array<std::byte, 2 * guard_bytes> guards{};
-    const std::span<std::byte> both(guards);
-    buffer_.download(both.first(guard_bytes), 0);
-    buffer_.download(both.last(guard_bytes), guard_bytes + bytes_);
-    return std::ranges::all_of(guards,
-                               [](std::byte byte) { return byte == std::byte{guard_pattern}; });
-}
 
 ProblemData::ProblemData(SupportKernels& kernels, const AttentionProblem& problem, Layout layout)
     : kernels_(kernels), problem_(problem), layout_(layout) {
@@ -134,6 +85,8 @@ ProblemData::ProblemData(SupportKernels& kernels, const AttentionProblem& proble
             place.offset = packed_offset;
             packed_offset += place.extents.heads * head_dim;
             place.strides = {place.extents.seqlen * row, head_dim, row};
+        } else if (layout == Layout::padded) {
+            add_padded(names[i], place, output);
         } else {
             add_storage(names[i], place.extents.elements(), output);
             place.strides = layout == Layout::bhsd
@@ -143,7 +96,85 @@ ProblemData::ProblemData(SupportKernels& kernels, const AttentionProblem& proble
         place.storage = storages_.size() - 1;
     }
     lse_ = GuardedBuffer(kernels_.session(), count(queries.rows()) * sizeof(float));
+    if (layout == Layout::padded) {
+        padded_lse_ = GuardedBuffer(kernels_.session(),
+                                    count(problem.batch * lse_view_strides()[0]) * sizeof(float));
+    }
     poison();
+}
+
+void ProblemData::add_padded(const char* name, Place& place, bool output) {
+    const std::int64_t row = place.extents.head_dim + row_gap;
+    const std::int64_t head = place.extents.seqlen * row + head_gap;
+    const std::int64_t batch = place.extents.heads * head + batch_gap;
+    add_storage(name, place.extents.batch * batch, output);
+    place.strides = {batch, head, row};
+}
+
+std::array<std::int64_t, 2> ProblemData::lse_view_strides() const noexcept {
+    const bool padded = layout_ == Layout::padded;
+    const std::int64_t head = problem_.seqlen_q + (padded ? lse_head_gap : 0);
+    return {problem_.heads * head + (padded ? lse_batch_gap : 0), head};
+}
+
+void ProblemData::spread_lse() {
+    if (layout_ != Layout::padded) {
+        return;
+    }
+    const std::vector<float> lse = download_lse();
+    std::vector<std::uint32_t> spread(padded_lse_.bytes() / sizeof(float), ~std::uint32_t{0});
+    for_each_row({problem_.batch, problem_.heads, 1, problem_.seqlen_q},
+                 {lse_view_strides()[0], lse_view_strides()[1], 0},
+                 [&](std::int64_t strided, std::int64_t contiguous) {
+                     for (std::int64_t row = 0; row < problem_.seqlen_q; ++row) {
+                         spread[count(strided + row)] =
+                             std::bit_cast<std::uint32_t>(lse[count(contiguous + row)]);
+                     }
+                 });
+    padded_lse_.upload(std::as_bytes(std::span(spread)));
+}
+
+std::vector<std::byte> ProblemData::content_and_gaps(std::size_t storage,
+                                                     std::vector<bool>& is_gap) const {
+    const GuardedBuffer& buffer = storages_[storage].buffer;
+    std::vector<std::byte> bytes(buffer.bytes());
+    buffer.download(bytes);
+    is_gap.assign(bytes.size(), true);
+    for (const Place& place : places_) {
+        if (place.storage != storage) {
+            continue;
+        }
+        for_each_row(place.extents, place.strides, [&](std::int64_t strided, std::int64_t) {
+            const auto bytes_of = [&](std::int64_t elements) {
+                return elements * static_cast<std::int64_t>(place.element_bytes);
+            };
+            std::fill_n(is_gap.begin() + bytes_of(place.offset + strided),
+                        bytes_of(place.extents.head_dim), false);
+        });
+    }
+    return bytes;
+}
+
+bool ProblemData::gaps_intact(std::size_t storage) const {
+    std::vector<bool> is_gap;
+    const std::vector<std::byte> bytes = content_and_gaps(storage, is_gap);
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        if (is_gap[i] && bytes[i] != std::byte{GuardedBuffer::poison_pattern}) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void ProblemData::poison_gaps(std::size_t storage) {
+    std::vector<bool> is_gap;
+    std::vector<std::byte> bytes = content_and_gaps(storage, is_gap);
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        if (is_gap[i]) {
+            bytes[i] = std::byte{GuardedBuffer::poison_pattern};
+        }
+    }
+    storages_[storage].buffer.upload(bytes);
 }
 
 std::size_t ProblemData::element_bytes(bool output) const noexcept {
@@ -164,6 +195,9 @@ void ProblemData::randomise(std::uint64_t seed, float scale) {
             kernels_.fill_normal(storages_[i].buffer.data(),
                                  storages_[i].buffer.bytes() / element_bytes(false), problem_.dtype,
                                  seed * storages_.size() + i, scale);
+            if (layout_ == Layout::padded) {
+                poison_gaps(i);
+            }
         }
     }
     compute_forward();
@@ -208,6 +242,7 @@ void ProblemData::compute_forward() {
     kernels_.from_float(o.as<float>(), view(Operand::o), place(Operand::o).extents, problem_.dtype);
     // The buffers are freed on return.
     kernels_.session().synchronise();
+    spread_lse();
 }
 
 void ProblemData::upload(Operand operand, std::span<const std::byte> bytes) {
@@ -244,6 +279,7 @@ void ProblemData::upload_lse(std::span<const float> lse) {
                                 lse_.bytes() / sizeof(float)));
     }
     lse_.upload(std::as_bytes(lse));
+    spread_lse();
 }
 
 std::vector<float> ProblemData::download_lse() const {
@@ -265,9 +301,9 @@ void ProblemData::scatter(Operand operand, std::span<const std::uint16_t> bits) 
         buffer.upload(std::as_bytes(bits));
         return;
     }
-    // Other slices of the same storage keep their content.
+    // Other slices of the same storage, and gaps, keep their content.
     std::vector<std::uint16_t> all(buffer.bytes() / sizeof(std::uint16_t));
-    if (layout_ == Layout::packed_qkv) {
+    if (layout_ != Layout::bshd) {
         buffer.download(std::as_writable_bytes(std::span(all)));
     }
     for_each_row(where.extents, where.strides, [&](std::int64_t strided, std::int64_t contiguous) {
@@ -309,9 +345,10 @@ BackwardTensors ProblemData::tensors() const noexcept {
             .v = view(Operand::v),
             .o = view(Operand::o),
             .d_o = view(Operand::d_o),
-            .lse = {.data = static_cast<const float*>(lse_.data()),
-                    .stride_batch = problem_.heads * problem_.seqlen_q,
-                    .stride_head = problem_.seqlen_q},
+            .lse = {.data = static_cast<const float*>(
+                        (layout_ == Layout::padded ? padded_lse_ : lse_).data()),
+                    .stride_batch = lse_view_strides()[0],
+                    .stride_head = lse_view_strides()[1]},
             .d_q = view(Operand::d_q),
             .d_k = view(Operand::d_k),
             .d_v = view(Operand::d_v)};
@@ -348,12 +385,12 @@ void ProblemData::run(const BackwardPlan& plan) {
 }
 
 std::optional<std::string> ProblemData::damaged_canary() const {
-    for (const Storage& storage : storages_) {
-        if (!storage.buffer.intact()) {
-            return storage.name;
+    for (std::size_t i = 0; i < storages_.size(); ++i) {
+        if (!storages_[i].buffer.intact() || (layout_ == Layout::padded && !gaps_intact(i))) {
+            return storages_[i].name;
         }
     }
-    if (!lse_.intact()) {
+    if (!lse_.intact() || (layout_ == Layout::padded && !padded_lse_.intact())) {
         return "lse";
     }
     if (workspace_.bytes() > 0 && !workspace_.intact()) {

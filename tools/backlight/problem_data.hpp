@@ -6,62 +6,20 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "attention/extents.hpp"
 #include "backlight/problem.hpp"
 #include "backlight/runtime.hpp"
 #include "backlight/tensors.hpp"
+#include "guarded_buffer.hpp"
 #include "session/device_buffer.hpp"
 #include "session/session.hpp"
 #include "support_kernels.hpp"
+#include "tensor_layout.hpp"
 #include "verification/inputs.hpp"
 
 namespace backlight::tool {
-
-/// How the tensors of a problem lie in memory.
-enum class Layout {
-    /// Each contiguous (batch, heads, seqlen, head_dim).
-    bhsd,
-    /// Each contiguous (batch, seqlen, heads, head_dim).
-    bshd,
-    /// Q, K and V are slices of one (batch, seqlen, heads + 2 heads_kv, head_dim), and dQ, dK and
-    /// dV of another; O and dO are (batch, seqlen, heads, head_dim). Needs seqlen_q == seqlen_kv
-    /// and
-    /// head_dim_v == head_dim.
-    packed_qkv,
-};
-
-const char* to_string(Layout layout) noexcept;
-/// The layout of that name; throws `invalid_argument` with the names there are.
-Layout layout_by_name(std::string_view name);
-
-/// Device memory between two canaries: 4096 bytes of a pattern before its first byte and after its
-/// last.
-class GuardedBuffer {
-  public:
-    GuardedBuffer() = default;
-    GuardedBuffer(const Session& session, std::size_t bytes);
-
-    void* data() const noexcept { return buffer_.as<std::byte>() + guard_bytes; }
-    std::size_t bytes() const noexcept { return bytes_; }
-    /// Waits until the bytes are in device memory, whatever the stream.
-    void upload(std::span<const std::byte> host, std::size_t offset = 0);
-    /// Everything enqueued on the session's stream is waited for first.
-    void download(std::span<std::byte> host, std::size_t offset = 0) const;
-    /// Sets every byte to 0xff, a NaN in bf16, fp16 and fp32, in the session's stream.
-    void poison() const;
-    /// Both canaries are as they were made. Waits as `download` does.
-    bool intact() const;
-
-  private:
-    static constexpr std::size_t guard_bytes = 4096;
-
-    const Session* session_ = nullptr;
-    DeviceBuffer buffer_;
-    std::size_t bytes_ = 0;
-};
 
 /// dQ, dK and dV, contiguous, of the problem's shapes.
 template <typename T>
@@ -117,7 +75,7 @@ class ProblemData {
     /// Runs the plan on the session's stream, with a workspace of the plan's size.
     void run(const BackwardPlan& plan);
 
-    /// The first buffer whose canary was overwritten, or nothing.
+    /// The first buffer whose canary or gaps were overwritten, or nothing.
     std::optional<std::string> damaged_canary() const;
 
     /// What the outputs hold, as bits of the gradients' type; an element of fp32 is two words.
@@ -145,6 +103,16 @@ class ProblemData {
     };
 
     void add_storage(std::string name, std::int64_t elements, bool output);
+    /// Places the operand in a storage of its own, with gaps.
+    void add_padded(const char* name, Place& place, bool output);
+    /// A storage's bytes, and which of them are no tensor's.
+    std::vector<std::byte> content_and_gaps(std::size_t storage, std::vector<bool>& is_gap) const;
+    bool gaps_intact(std::size_t storage) const;
+    void poison_gaps(std::size_t storage);
+    /// Where the kernel gets LSE with gaps: brings the contiguous one there.
+    void spread_lse();
+    /// Of batch and head, as kernels get it.
+    std::array<std::int64_t, 2> lse_view_strides() const noexcept;
     /// Of an output, or of another tensor.
     std::size_t element_bytes(bool output) const noexcept;
     const Place& place(Operand operand) const noexcept {
@@ -162,7 +130,10 @@ class ProblemData {
     Layout layout_;
     std::vector<Storage> storages_;
     std::array<Place, 8> places_;
+    /// Contiguous, as the references take it.
     GuardedBuffer lse_;
+    /// With gaps, for kernels; empty where the layout has none.
+    GuardedBuffer padded_lse_;
     GuardedBuffer workspace_;
 };
 

@@ -193,10 +193,11 @@ void provide_forward(const SafetensorsFile& file, const RunOptions& options, Pro
 }  // namespace
 
 int run_file(const RunOptions& options) {
-    if (options.layout == Layout::packed_qkv) {
+    if (options.layout != Layout::bhsd && options.layout != Layout::bshd) {
         throw Error(ErrorCode::invalid_argument,
-                    "layout is packed_qkv: a file has q, k and v apart, so it must be bhsd or "
-                    "bshd");
+                    fmt::format("layout is {}: a file has q, k and v apart and without gaps, so it "
+                                "must be bhsd or bshd",
+                                to_string(options.layout)));
     }
     const SafetensorsFile file = verification::read_safetensors(options.in);
     require_writable(options);

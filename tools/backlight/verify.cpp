@@ -4,30 +4,24 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
 #include "arguments.hpp"
 #include "attention/family_support.hpp"
 #include "attention/validation.hpp"
-#include "backlight/error.hpp"
-#include "bench_report.hpp"
 #include "emulated_twin.hpp"
-#include "emulation/emulated_device.hpp"
-#include "emulation/host_compiler.hpp"
 #include "json_file.hpp"
-#include "runtime_implementation.hpp"
 #include "tuning/search_space.hpp"
 #include "verification/parallel.hpp"
+#include "verify_grid.hpp"
 #include "verify_problems.hpp"
+#include "verify_report.hpp"
 #include "verify_table.hpp"
-#include "version.hpp"
 
 namespace backlight::tool {
 
@@ -35,62 +29,15 @@ namespace {
 
 using nlohmann::json;
 
-/// JSON has no infinity: a tensor that is not finite has null for its errors.
-json number(double value) {
-    return std::isfinite(value) ? json(value) : json(nullptr);
-}
-
-json to_json(const ProblemReport& report) {
-    const AttentionProblem& problem = report.problem.problem;
-    json tensors = json::array();
-    for (const TensorReport& tensor : report.tensors) {
-        tensors.push_back({{"tensor", tensor.tensor},
-                           {"relative_l2", number(tensor.accuracy.relative_l2)},
-                           {"relative_l2_allowed", tensor.tolerance.relative_l2},
-                           {"worst_row", number(tensor.accuracy.worst_row)},
-                           {"worst_row_allowed", tensor.tolerance.worst_row},
-                           {"between_runs", number(tensor.between_runs)}});
-    }
-    json document(tool::to_json(problem));
-    document.update({{"kernel", report.kernel},
-                     {"inputs", verification::to_string(report.problem.inputs)},
-                     {"layout", to_string(report.problem.layout)},
-                     {"reference", to_string(report.problem.reference)},
-                     {"repeats", report.problem.repeats},
-                     {"tensors", tensors},
-                     {"failures", report.failures},
-                     {"passed", report.passed()}});
-    return document;
-}
-
 json to_json(const std::vector<GradientDifference>& differences) {
     json document = json::array();
     for (const GradientDifference& difference : differences) {
         document.push_back({{"tensor", difference.tensor},
-                            {"relative_l2", number(difference.relative_l2)},
+                            {"relative_l2", finite_or_null(difference.relative_l2)},
                             {"relative_l2_allowed", difference.allowed},
                             {"equal_bits", difference.equal_share}});
     }
     return document;
-}
-
-/// The kernel as the problem gets it. Nothing where it refuses the problem, as kernels do with
-/// lengths that their tiles do not divide and cards that they were not written for; and nothing for
-/// "default" where another of the kernels is the same.
-std::optional<NamedConfig> kernel_for(const Session& session,
-                                      const std::vector<NamedConfig>& kernels, std::size_t index,
-                                      const AttentionProblem& problem) {
-    const device::Target& target = session.device().properties().target;
-    const NamedConfig& kernel = kernels[index];
-    const TileConfig config = config_for(kernel, problem, target);
-    const auto is_named = [&](const NamedConfig& other) {
-        return !other.is_default() && other.config == config;
-    };
-    if (!tuning::is_legal(config, problem, target) ||
-        (kernel.is_default() && std::ranges::any_of(kernels, is_named))) {
-        return std::nullopt;
-    }
-    return NamedConfig{.name = table_name(kernel.name, config), .config = config};
 }
 
 /// Runs groups and keeps what they gave.
@@ -113,7 +60,7 @@ class Verification {
                 if (!kernel) {
                     continue;
                 }
-                ProblemReport report = run_one(check, problem, *kernel);
+                ProblemReport report = checked_report(support_.session(), check, problem, *kernel);
                 std::vector<GradientDifference> differences;
                 if (twin_ != nullptr) {
                     differences = twin_->compare(report, *kernel, check.data().gradients());
@@ -123,9 +70,7 @@ class Verification {
                 if (twin_ != nullptr) {
                     reports_.back()["against_emulated"] = to_json(differences);
                 }
-                if (!report.passed()) {
-                    keep_failures(report);
-                }
+                add_failures(report, failures_);
             }
         }
         for (std::size_t i = 0; i < kernels_.size(); ++i) {
@@ -146,30 +91,6 @@ class Verification {
     const json& reports() const noexcept { return reports_; }
 
   private:
-    ProblemReport run_one(ProblemCheck& check, const CheckedProblem& problem,
-                          const NamedConfig& kernel) {
-        const auto plan = support_.session().runtime().backward(problem.problem, kernel.config);
-        try {
-            return check.check(kernel.name, *plan);
-        } catch (const Error& error) {
-            // Only the emulated device tells what a kernel did wrong, and goes on to the next.
-            if (error.code() != ErrorCode::kernel_fault) {
-                throw;
-            }
-            return {.problem = problem,
-                    .kernel = kernel.name,
-                    .tensors = {},
-                    .failures = {error.what()}};
-        }
-    }
-
-    void keep_failures(const ProblemReport& report) {
-        for (const std::string& failure : report.failures) {
-            failures_.push_back(
-                fmt::format("{} {}: {}", report.kernel, to_string(report.problem), failure));
-        }
-    }
-
     SupportKernels& support_;
     std::vector<NamedConfig> kernels_;
     EmulatedTwin* twin_;
@@ -260,95 +181,12 @@ void require_taken(const Session& session, const std::vector<ProblemAxes>& axes,
     }
 }
 
-void print_heading(Runtime& runtime, const DeviceChoice& device) {
-    fmt::print("{} ({})\n", runtime.device_name(), runtime.target());
-    if (device.emulation) {
-        fmt::print(
-            "Kernels are executed on the CPU, under schedules of seed {} with blocks in {} order; "
-            "only small\nproblems, each compared with fp64 on the host. The large ones need a "
-            "GPU.\n",
-            device.emulation->seed, to_string(device.emulation->grid_order));
-    }
-    fmt::print(
-        "Relative L2 of each gradient and the worst row of all, the largest of each group.\n\n{}",
-        table_heading());
-    std::fflush(stdout);
-}
-
-void print_failures(const VerifyOptions& options, const std::vector<std::string>& failures) {
-    constexpr std::size_t most_failures = 40;
-    for (std::size_t i = 0; i < std::min(failures.size(), most_failures); ++i) {
-        fmt::print("\nFAILED {}", failures[i]);
-    }
-    if (failures.size() > most_failures) {
-        fmt::print("\n… and {} more", failures.size() - most_failures);
-    }
-    if (!failures.empty() && options.device.emulation) {
-        fmt::print("\n\nThe same schedules again: {}", replay_command(options));
-    }
-}
-
-/// The emulated device's counts, where it was asked to make them.
-void print_bank_conflicts(const Session& session) {
-    const auto* const device = dynamic_cast<const emulation::EmulatedDevice*>(&session.device());
-    const auto counts =
-        device != nullptr ? device->bank_conflicts() : std::vector<emulation::BankConflictCount>{};
-    if (counts.empty()) {
-        return;
-    }
-    fmt::print(
-        "\nShared memory, by place: executions by a warp, wavefronts, the fewest possible\n");
-    for (const emulation::BankConflictCount& count : counts) {
-        fmt::print("{:<60} {:>12} {:>12} {:>12}\n", count.site, count.executions, count.wavefronts,
-                   count.least_wavefronts);
-    }
-}
-
-/// What ran the kernels, for the JSON.
-json environment(Runtime& runtime, const DeviceChoice& device) {
-    json document = {{"device", device.emulation ? "emulated" : runtime.device_name()},
-                     {"target", runtime.target()},
-                     {"backlight", {{"version", version()}, {"git_revision", git_revision()}}}};
-    if (device.emulation) {
-        document["host_compiler"] = emulation::HostCompiler().version();
-        document["seed"] = device.emulation->seed;
-        document["grid_order"] = to_string(device.emulation->grid_order);
-    } else {
-        document["nvrtc"] = runtime.implementation().store().nvrtc().version();
-    }
-    return document;
-}
-
 }  // namespace
 
-std::string replay_command(const VerifyOptions& options) {
-    std::string command = "backlight verify --device ";
-    if (options.device.emulation) {
-        command += fmt::format("emulated --seed {} --grid-order {}", options.device.emulation->seed,
-                               to_string(options.device.emulation->grid_order));
-    } else {
-        command += std::to_string(options.device.ordinal);
-    }
-    command += options.quick ? " --quick" : "";
-    for (const std::string& kernel : options.kernels) {
-        command += " --kernel " + kernel;
-    }
-    for (const std::string& tile : options.tiles) {
-        command += " --tile " + tile;
-    }
-    for (const std::int64_t head_dim : options.head_dims) {
-        command += fmt::format(" --head-dim {}", head_dim);
-    }
-    for (const DataType dtype : options.dtypes) {
-        command += fmt::format(" --dtype {}", to_string(dtype));
-    }
-    if (options.repeats) {
-        command += fmt::format(" --repeats {}", *options.repeats);
-    }
-    return command + options.features.command_line();
-}
-
 int verify(const VerifyOptions& options) {
+    if (options.grid) {
+        return verify_grid(options);
+    }
     check_json_path(options.json);
     const std::vector<NamedConfig> kernels = named_configs(options.kernels, options.tiles);
     const std::vector<ProblemAxes> axes = all_axes(options);

@@ -8,6 +8,7 @@
 #include "backlight/problem.hpp"
 #include "problem_features.hpp"
 #include "session/device_choice.hpp"
+#include "verification_grid.hpp"
 
 namespace backlight::tool {
 
@@ -21,6 +22,9 @@ struct VerifyOptions {
     std::vector<std::int64_t> head_dims;
     /// Empty: both; on the emulated device, where quick, bf16.
     std::vector<DataType> dtypes;
+    /// The problems of the grid in place of the usual ones. Head dimensions, types and repeats are
+    /// then those of the grid, or of it what is given; features are the grid's alone.
+    std::optional<GridSize> grid;
     /// Of every problem, as far as its own extents and inputs let it.
     ProblemFeatures features;
     /// Runs of each problem; dK and dV must be the same bits each time. On the emulated device each

@@ -9,7 +9,7 @@ namespace backlight::tool {
 namespace {
 
 // The figures of the four columns dQ, dK, dV and row are one text.
-constexpr const char* row_format = "{:<24} {:<6} {:>4} {:<6} {:<5} {:>8} {:>39} {:>6}\n";
+constexpr const char* row_format = "{:<24} {:<6} {:>7} {:<6} {:<5} {:>8} {:>39} {:>6}\n";
 
 }  // namespace
 
@@ -26,12 +26,23 @@ void KernelSummary::add(const ProblemReport& report) {
 
 std::string KernelSummary::line(const std::string& group, const std::string& kernel,
                                 const ProblemAxes& axes) const {
+    return line(
+        group, kernel,
+        {std::to_string(axes.head_dim), axes.causal ? "causal" : "full", to_string(axes.dtype)});
+}
+
+std::string KernelSummary::line(const std::string& group, const std::string& kernel,
+                                const std::string& head_dims) const {
+    return line(group, kernel, {head_dims, "all", "all"});
+}
+
+std::string KernelSummary::line(const std::string& group, const std::string& kernel,
+                                const std::array<std::string, 3>& of) const {
     const std::string told =
         faulted_ > 0 ? fmt::format("the kernel faulted in {} of {}", faulted_, problems_)
                      : fmt::format("{:>9.2e} {:>9.2e} {:>9.2e} {:>9.2e}", relative_l2_[0],
                                    relative_l2_[1], relative_l2_[2], worst_row_);
-    return fmt::format(row_format, group, kernel, axes.head_dim, axes.causal ? "causal" : "full",
-                       to_string(axes.dtype), problems_, told,
+    return fmt::format(row_format, group, kernel, of[0], of[1], of[2], problems_, told,
                        failed_ == 0 ? "ok" : fmt::format("{} bad", failed_));
 }
 

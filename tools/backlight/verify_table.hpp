@@ -20,8 +20,14 @@ class KernelSummary {
     /// says so in place of figures.
     std::string line(const std::string& group, const std::string& kernel,
                      const ProblemAxes& axes) const;
+    /// The same of problems of several masks and types; `head_dims` tells which of the former.
+    std::string line(const std::string& group, const std::string& kernel,
+                     const std::string& head_dims) const;
 
   private:
+    std::string line(const std::string& group, const std::string& kernel,
+                     const std::array<std::string, 3>& of) const;
+
     std::array<double, gradient_names.size()> relative_l2_{};
     double worst_row_ = 0;
     int problems_ = 0;

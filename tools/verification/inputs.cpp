@@ -82,6 +82,21 @@ class Builder {
             return generator.normal(e.head * e.columns + e.column);
         };
     }
+    auto half_denormal(const Generator& generator) const {
+        // The mantissa's bits and the exponent of the last one.
+        const bool bf16 = problem_.dtype == DataType::bf16;
+        const std::uint64_t mantissas = bf16 ? 0x7f : 0x3ff;
+        const double step = bf16 ? 0x1p-133 : 0x1p-24;
+        return [&generator, mantissas, step](const Element& e) {
+            // Of another index than the normal numbers' own two.
+            const std::uint64_t random = generator.bits(~e.index);
+            if (e.row % 4 != 3 && (random & 1) != 0) {
+                return generator.normal(e.index);
+            }
+            const auto mantissa = static_cast<double>(1 + (random >> 2) % mantissas);
+            return ((random & 2) != 0 ? step : -step) * mantissa;
+        };
+    }
 
   public:
     Builder(const AttentionProblem& problem, InputKind kind, std::uint64_t seed)
@@ -104,7 +119,9 @@ class Builder {
             case InputKind::large_logits:
                 return large_logits();
             case InputKind::low_lse:
-                return low_lse();
+                return aligned_logits(-225);
+            case InputKind::high_lse:
+                return aligned_logits(225);
             case InputKind::dominant_key:
                 return dominant_key();
             case InputKind::equal_rows:
@@ -112,6 +129,9 @@ class Builder {
             case InputKind::heavy_tails:
                 return tensors(heavy_tailed(q_), heavy_tailed(k_), heavy_tailed(v_),
                                heavy_tailed(d_o_));
+            case InputKind::denormals:
+                return tensors(half_denormal(q_), half_denormal(k_), half_denormal(v_),
+                               half_denormal(d_o_));
         }
         throw Error(ErrorCode::invalid_argument, "make_inputs: kind is none of InputKind's values");
     }
@@ -125,11 +145,10 @@ class Builder {
                        normal(v_), normal(d_o_));
     }
 
-    /// Queries lie around a direction of ±1 entries, keys around the opposite of it.
-    InputTensors low_lse() const {
-        constexpr double mean_logit = -225;
+    /// Queries lie around a direction of ±1 entries, keys around the same or the opposite of it.
+    InputTensors aligned_logits(double mean_logit) const {
         const double amplitude = aligned_amplitude(mean_logit);
-        const double sign = scale_ < 0 ? 1 : -1;
+        const double sign = (scale_ < 0) == (mean_logit < 0) ? 1 : -1;
         // Six standard deviations of a logit are then about 72, whatever head_dim is.
         const double noise = 0.3 * std::min(1.0, std::sqrt(head_dim_ / 64));
         return tensors(
@@ -247,12 +266,16 @@ const char* to_string(InputKind kind) noexcept {
             return "large_logits";
         case InputKind::low_lse:
             return "low_lse";
+        case InputKind::high_lse:
+            return "high_lse";
         case InputKind::dominant_key:
             return "dominant_key";
         case InputKind::equal_rows:
             return "equal_rows";
         case InputKind::heavy_tails:
             return "heavy_tails";
+        case InputKind::denormals:
+            return "denormals";
     }
     return "unknown";
 }

@@ -18,6 +18,8 @@ enum class InputKind {
     /// Every logit about -150 … -300: exp(-LSE) overflows float in a kernel that splits
     /// exp(S − LSE) into a product.
     low_lse,
+    /// Every logit about 150 … 300: the same of exp(S).
+    high_lse,
     /// One key of each (batch, head) takes more than 0.99 of every row's weight; key 0 with a mask,
     /// since only that one is visible to all queries. Not for windows with a left bound.
     dominant_key,
@@ -26,11 +28,15 @@ enum class InputKind {
     equal_rows,
     /// Student's t with three degrees of freedom, scaled to variance 1.
     heavy_tails,
+    /// Every fourth row of each tensor, and of the others each second element, is below the
+    /// smallest
+    /// normal number of the type; what is left is N(0, 1).
+    denormals,
 };
 
-inline constexpr std::array input_kinds{InputKind::normal,     InputKind::large_logits,
-                                        InputKind::low_lse,    InputKind::dominant_key,
-                                        InputKind::equal_rows, InputKind::heavy_tails};
+inline constexpr std::array input_kinds{
+    InputKind::normal,       InputKind::large_logits, InputKind::low_lse,     InputKind::high_lse,
+    InputKind::dominant_key, InputKind::equal_rows,   InputKind::heavy_tails, InputKind::denormals};
 
 const char* to_string(InputKind kind) noexcept;
 

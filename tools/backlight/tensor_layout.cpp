@@ -1,0 +1,44 @@
+#include "tensor_layout.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string>
+
+#include "backlight/error.hpp"
+
+namespace backlight::tool {
+
+namespace {
+
+constexpr std::array layouts = {Layout::bhsd, Layout::bshd, Layout::packed_qkv, Layout::padded};
+
+}  // namespace
+
+const char* to_string(Layout layout) noexcept {
+    switch (layout) {
+        case Layout::bhsd:
+            return "bhsd";
+        case Layout::bshd:
+            return "bshd";
+        case Layout::packed_qkv:
+            return "packed_qkv";
+        case Layout::padded:
+            return "padded";
+    }
+    return "unknown";
+}
+
+Layout layout_by_name(std::string_view name) {
+    std::string names;
+    for (const Layout layout : layouts) {
+        if (name == to_string(layout)) {
+            return layout;
+        }
+        names += std::string(names.empty() ? "" : ", ") + to_string(layout);
+    }
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("layout is \"{}\": it must be one of {}", name, names));
+}
+
+}  // namespace backlight::tool

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string_view>
+
+namespace backlight::tool {
+
+/// How the tensors of a problem lie in memory.
+enum class Layout {
+    /// Each contiguous (batch, heads, seqlen, head_dim).
+    bhsd,
+    /// Each contiguous (batch, seqlen, heads, head_dim).
+    bshd,
+    /// Q, K and V are slices of one (batch, seqlen, heads + 2 heads_kv, head_dim), and dQ, dK and
+    /// dV of another; O and dO are (batch, seqlen, heads, head_dim). Needs seqlen_q == seqlen_kv
+    /// and head_dim_v == head_dim.
+    packed_qkv,
+    /// Each (batch, heads, seqlen, head_dim) with gaps that hold NaN after every row, head and
+    /// batch: what a kernel reads beyond a row's columns or a head's rows shows in its results, and
+    /// what it writes there is found as damage. LSE likewise, in strides that are odd.
+    padded,
+};
+
+const char* to_string(Layout layout) noexcept;
+/// The layout of that name; throws `invalid_argument` with the names there are.
+Layout layout_by_name(std::string_view name);
+
+}  // namespace backlight::tool
