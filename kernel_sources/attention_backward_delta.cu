@@ -1,6 +1,7 @@
 // Runs before the main backward kernel: computes delta = rowsum(dO ∘ O) and LSE · log2(e) of every
-// query row, and zeroes the fp32 accumulator of dQ, for the wgmma kernel as many heads as have a
-// place in it, and the counters by which its blocks tell each other how far they have come.
+// query row, and zeroes the fp32 accumulator of dQ: where the main kernel converts dQ itself, as
+// many heads as have a place in it, and the counters by which its blocks tell each other how far
+// they have come.
 //
 // The kernel only moves bytes: it reads O and dO once and writes the accumulator, 16 bytes a thread
 // at a time, with the loads of all its rows in flight before the first is used.

@@ -1,6 +1,7 @@
 // Configurations of the register-resident mma kernel other than its preset, on the emulated device
 // against fp64. The preset is tested beside the others (accuracy_test.cpp, schedules_test.cpp).
 #include <array>
+#include <utility>
 
 #include "emulated_test_support.hpp"
 
@@ -35,6 +36,25 @@ TEST_CASE("mma_resident: groups of heads of any size match fp64, also where the 
         require_right(session, square_problem(2, 3, 128, 64, true), resident_config(32, heads));
     }
     require_right(session, square_problem(1, 3, 192, 128, false), resident_config(32, 2));
+}
+
+TEST_CASE("mma_resident: dQ that the blocks convert matches fp64 in every layout and length") {
+    EmulatedSession session;
+    for (const std::int64_t head_dim : {64, 128}) {
+        for (const int heads : {1, 2, 1024}) {
+            TileConfig config = resident_config(head_dim == 64 ? 64 : 32, heads);
+            config.converts_d_q = true;
+            // More key tiles than query tiles, and fewer.
+            for (const auto& [seqlen_q, seqlen_kv] : {std::pair{64, 320}, std::pair{192, 64}}) {
+                tool::CheckedProblem problem = square_problem(1, 3, seqlen_q, head_dim, false);
+                problem.problem.seqlen_kv = seqlen_kv;
+                problem.layout = Layout::bshd;
+                require_right(session, problem, config);
+            }
+            require_right(session, square_problem(1, 3, 128, head_dim, true, DataType::fp16),
+                          config);
+        }
+    }
 }
 
 TEST_CASE("mma_resident: fp16 matches fp64 in every layout, with any scale and unequal lengths") {

@@ -154,8 +154,8 @@ TEST_CASE("what is nearly the name of a configuration is refused with what there
           "wgmma_64_128_16_2_heads_", "wgmma_64_128_16_2_heads_4x", "mma_32_64_8_2", "32_64_8_2",
           "mma_resident_32_64_4_2", "default_", "Default"}) {
         check_refused(ErrorCode::unknown_kernel,
-                      {std::string("kernel is '") + text + "'", "v1, v2, v3, wgmma, v4, v5, default",
-                       "tile_32_64_8_2"},
+                      {std::string("kernel is '") + text + "'",
+                       "v1, v2, v3, wgmma, v4, v5, default", "tile_32_64_8_2"},
                       [&] { parse_kernel(text); });
     }
 }
@@ -350,6 +350,38 @@ TEST_CASE("a tensor rate that cannot be emulated is refused before any device is
     refused({"sm_120", "--profile", "v3"}, {"invalid_argument", "profile"});
     refused({"sm_120", "--plot", "times.svg"}, {"invalid_argument", "plot"});
     refused({"sm_120"}, {"driver_not_found"});
+}
+
+TEST_CASE("a command that is refused leaves no empty file where its JSON would have come") {
+    const Environment driver_path("BACKLIGHT_DRIVER_PATH", no_driver);
+    const test::TemporaryDirectory folder;
+    const std::string fresh = (folder.path() / "fresh.json").string();
+    check_failure({"bench", "--json", fresh}, exit_failure, {"driver_not_found"});
+    CHECK_FALSE(std::filesystem::exists(fresh));
+    check_failure({"bench", "--reproduce", "article", "--no-peers", "--json", fresh}, exit_failure,
+                  {"driver_not_found"});
+    CHECK_FALSE(std::filesystem::exists(fresh));
+
+    const std::filesystem::path earlier = folder.path() / "earlier.json";
+    std::ofstream(earlier) << "{}";
+    check_failure({"bench", "--json", earlier.string()}, exit_failure, {"driver_not_found"});
+    CHECK(std::filesystem::file_size(earlier) == 2);
+
+    const std::filesystem::path link = folder.path() / "link.json";
+    std::filesystem::create_symlink(folder.path() / "nowhere.json", link);
+    check_failure({"bench", "--json", link.string()}, exit_failure, {"driver_not_found"});
+    CHECK(std::filesystem::is_symlink(link));
+}
+
+TEST_CASE("no arguments of an inspection end the command by a signal") {
+    for (const char* head_dim : {"0", "-4", "4611686018427387904"}) {
+        check_failure({"inspect", "--kernel", "default", "--causal", "--target", "sm_120a",
+                       "--head-dim", head_dim},
+                      exit_failure, {"head_dim is"});
+    }
+    check_failure({"inspect", "--kernel", "default", "--causal", "--target", "sm_120a", "--seqlen",
+                   "4611686018427387904"},
+                  exit_failure, {"seqlen_q is"});
 }
 
 TEST_CASE("at an emulated tensor rate the main kernel is timed between the others of its chain") {

@@ -176,6 +176,48 @@ TEST_CASE("the accumulator of v5 has places for what is between a tile and its c
     }
 }
 
+TEST_CASE("what a ticket of v5 or wgmma waits for stands in lower tickets whatever the groups") {
+    for (const char* preset : {"v5", "wgmma"}) {
+        for (const int heads_per_group : {1, 3, 4, 64, 1024}) {
+            TileConfig config = kernel_preset(preset);
+            config.heads_per_group = heads_per_group;
+            for (const std::int64_t kv_tiles : {1, 2, 7, 64, 1000}) {
+                for (const std::int64_t heads : {1, 2, 5, 97, 1001, 5000}) {
+                    const AttentionProblem sized{.batch = 1,
+                                                 .heads = heads,
+                                                 .seqlen_q = 64,
+                                                 .seqlen_kv = kv_tiles * config.block_kv,
+                                                 .head_dim = 64};
+                    const attention::Rounds rounds(sized, config);
+                    // As Work takes a ticket apart: of a head's tile, and of a share of its dQ.
+                    const auto tile_ticket = [&](std::int64_t head, std::int64_t tile) {
+                        return head / rounds.group_heads * rounds.tickets_a_round +
+                               tile * rounds.group_heads + head % rounds.group_heads;
+                    };
+                    const auto share_ticket = [&](std::int64_t head, std::int64_t share) {
+                        return tile_ticket(head, share) +
+                               rounds.conversion_lag * rounds.tickets_a_round;
+                    };
+                    bool in_order = rounds.accumulator_heads >= 1;
+                    for (std::int64_t head = 0; head < heads; ++head) {
+                        in_order = in_order &&
+                                   tile_ticket(head, kv_tiles - 1) < share_ticket(head, 0) &&
+                                   share_ticket(head, kv_tiles - 1) < rounds.tickets();
+                        const std::int64_t before = head - rounds.accumulator_heads;
+                        if (before >= 0) {
+                            in_order = in_order &&
+                                       share_ticket(before, kv_tiles - 1) < tile_ticket(head, 0);
+                        }
+                    }
+                    CAPTURE(to_string(config));
+                    CAPTURE(to_string(sized));
+                    CHECK(in_order);
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("the workspace of v4 is LSE, delta and the dQ accumulator, in this order") {
     fresh_driver();
     Runtime runtime(fake_options());

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "backlight/error.hpp"
+#include "output_file.hpp"
 
 namespace backlight::tool {
 
@@ -18,7 +19,7 @@ Error cannot_write(const std::string& path) {
 }  // namespace
 
 void check_json_path(const std::string& path) {
-    if (!path.empty() && path != "-" && !std::ofstream(path, std::ios::app)) {
+    if (!path.empty() && path != "-" && !can_be_written(path)) {
         throw cannot_write(path);
     }
 }

@@ -7,7 +7,7 @@
 namespace backlight::tool {
 
 /// Throws `file_error` unless `write_json` could write there now: to be asked before a long
-/// measurement, not after it. Makes the file; "-" and an empty path are always good.
+/// measurement, not after it. Makes no file; "-" and an empty path are always good.
 void check_json_path(const std::string& path);
 
 /// Writes the document to the file, or to `out` where `path` is "-". Throws `file_error`.

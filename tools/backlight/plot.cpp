@@ -8,6 +8,7 @@
 
 #include "backlight/error.hpp"
 #include "external_program.hpp"
+#include "output_file.hpp"
 
 namespace backlight::tool {
 
@@ -104,7 +105,7 @@ void check_plot(const std::string& file) {
                                 "install it (Debian package gnuplot-nox)",
                                 file));
     }
-    if (!std::ofstream(file, std::ios::app)) {
+    if (!can_be_written(file)) {
         throw Error(ErrorCode::file_error,
                     fmt::format("plot is '{}': the file could not be written", file));
     }

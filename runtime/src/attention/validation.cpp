@@ -235,9 +235,12 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
             "sequence_lengths", static_cast<int>(config.sequence_lengths),
             "it must be run_time or compile_time");
 
-    require(config.family == KernelFamily::mma_resident || !config.converts_d_q, "converts_d_q",
-            config.converts_d_q,
-            "it must be false but for mma_resident; wgmma converts dQ in any case");
+    if (config.converts_d_q && config.family != KernelFamily::mma_resident) {
+        refuse(
+            fmt::format("converts_d_q is true: it must be false but for mma_resident; wgmma "
+                        "converts dQ in any case (configuration {})",
+                        to_string(config)));
+    }
     if (problem.is_empty()) {
         return;  // No kernel of the family is launched.
     }

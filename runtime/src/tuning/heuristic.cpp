@@ -36,9 +36,11 @@ TileConfig resident(const AttentionProblem& problem, const device::Target& targe
     }
     config.heads_per_group = 1;
     if (problem.causal) {
-        constexpr std::int64_t group_bytes = std::int64_t{32} << 20U;
+        constexpr std::int64_t group_elements = (std::int64_t{32} << 20U) / 8;
         constexpr std::int64_t most_heads = 64;
-        const std::int64_t heads = group_bytes / (8 * problem.seqlen_q * problem.head_dim);
+        // One after the other: a problem that is refused later may have any numbers.
+        const std::int64_t heads = group_elements / std::max<std::int64_t>(problem.seqlen_q, 1) /
+                                   std::max<std::int64_t>(problem.head_dim, 1);
         config.heads_per_group = static_cast<int>(std::clamp<std::int64_t>(heads, 1, most_heads));
     }
     return config;

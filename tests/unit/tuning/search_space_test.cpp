@@ -166,6 +166,21 @@ TEST_CASE("the heuristic is legal wherever a configuration with tiles of 16 by 3
 }
 
 TEST_CASE(
+    "the heuristic names a configuration for problems that are refused whatever their numbers") {
+    constexpr std::int64_t huge = std::int64_t{1} << 62;
+    for (const char* name : {"sm_90a", "sm_120a"}) {
+        const device::Target target = target_by_name(name);
+        for (const std::int64_t seqlen : {std::int64_t{-64}, std::int64_t{64}, huge}) {
+            for (const std::int64_t head_dim : {std::int64_t{-4}, std::int64_t{0}, huge}) {
+                AttentionProblem problem = square(seqlen, head_dim);
+                problem.causal = true;
+                CHECK_FALSE(is_legal(heuristic(problem, target), problem, target));
+            }
+        }
+    }
+}
+
+TEST_CASE(
     "the heuristic is wgmma where that is legal and else mma_resident and mma where neither is") {
     const device::Target hopper = target_by_name("sm_90a");
     for (const std::int64_t head_dim : {64, 128}) {
