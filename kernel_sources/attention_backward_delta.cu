@@ -10,6 +10,7 @@
 #include "primitives/exponential.cuh"
 #include "primitives/reduction.cuh"
 #include "primitives/types.cuh"
+#include "problem_options.cuh"
 #include "specialisation.cuh"
 
 namespace backlight::kernel {
@@ -44,8 +45,10 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
     // their results.
     allow_next_kernel();
 
+    const int padded_seqlen_q =
+        specialisation::partial_query_tiles ? arguments.padded_seqlen_q : arguments.seqlen_q;
     const int row_blocks =
-        (arguments.seqlen_q + specialisation::rows_per_block - 1) / specialisation::rows_per_block;
+        (padded_seqlen_q + specialisation::rows_per_block - 1) / specialisation::rows_per_block;
     const int64_t batch_head = blockIdx.x / row_blocks;
     if constexpr (specialisation::counts_progress) {
         if (threadIdx.x == 0 && blockIdx.x % row_blocks == 0) {
@@ -87,7 +90,8 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
         } else {
             o_chunk[step] = uint4{0, 0, 0, 0};
             d_o_chunk[step] = uint4{0, 0, 0, 0};
-            row_lse[step] = 0;
+            // Of rows that only fill a tile P is 0 too.
+            row_lse[step] = -infinity();
         }
     }
 #pragma unroll
@@ -98,10 +102,10 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
         // Every lane takes part in the sum, also one whose row does not exist.
         const float delta = warp_sum<lanes_per_row>(dot_pair(a.x, b.x) + dot_pair(a.y, b.y) +
                                                     dot_pair(a.z, b.z) + dot_pair(a.w, b.w));
-        if (row >= arguments.seqlen_q) {
+        if (row >= padded_seqlen_q) {
             continue;
         }
-        const int64_t flat_row = batch_head * arguments.seqlen_q + row;
+        const int64_t flat_row = batch_head * padded_seqlen_q + row;
         if (lane_in_row == 0) {
             // A row that attended to nothing has LSE = -inf; its P is 0, not exp(+inf).
             const float lse_log2 =

@@ -12,9 +12,10 @@ struct MmaResidentArguments {
     TensorMap k;
     TensorMap v;
     TensorMap d_o;
-    const float* negated_lse_log2;  // (batch, heads, seqlen_q), in the order of the fragments
-    const float* negated_delta;     // the same
-    // (accumulator_heads, seqlen_q, head_dim), zeroed, in fragments; see d_q_fragments.cuh
+    // (batch, heads, seqlen_q padded to whole query tiles), in the order of the fragments
+    const float* negated_lse_log2;
+    const float* negated_delta;  // the same
+    // (accumulator_heads, seqlen_q padded, head_dim), zeroed, in fragments; see d_q_fragments.cuh
     float* d_q_accumulator;
     void* d_k;
     void* d_v;

@@ -32,6 +32,7 @@ class Converter {
         Element* const d_q = static_cast<Element*>(arguments_.d_q) +
                              conversion.batch_head / arguments_.heads * strides.batch +
                              conversion.batch_head % arguments_.heads * strides.head;
+        const int seqlen_q = seqlen_q_of(arguments_);
         const int end = (conversion.first_query_tile + conversion.query_tiles) * block_q;
 #pragma unroll 1
         for (int64_t row = conversion.first_query_tile * block_q + rows_.first_row; row < end;
@@ -46,7 +47,7 @@ class Converter {
             }
             each_step(row, end, [&](int step, int64_t at) {
                 pieces[step].store(rows_.destination(d_q, at, strides.seqlen), strides.seqlen,
-                                   arguments_.softmax_scale);
+                                   arguments_.softmax_scale, rows_.rows_from(at, seqlen_q));
             });
         }
     }

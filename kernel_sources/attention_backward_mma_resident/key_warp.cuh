@@ -71,7 +71,11 @@ class KeyWarp {
         }
 #pragma unroll 1
         for (; query_start < seqlen_q; query_start += block_q) {
-            step<below_diagonal>(query_start, seqlen_q);
+            if (partial_key_tiles && lacks_keys()) {
+                step<at_edge>(query_start, seqlen_q);
+            } else {
+                step<below_diagonal>(query_start, seqlen_q);
+            }
         }
         allow_next_kernel();
     }
@@ -81,6 +85,9 @@ class KeyWarp {
         const float scale = arguments_.softmax_scale;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
+            if (partial_key_tiles && thread_key() + half * 8 >= seqlen_kv_of(arguments_)) {
+                continue;
+            }
             Element* const d_k_row = row_of(arguments_.d_k, arguments_.d_k_strides, half * 8);
             Element* const d_v_row = row_of(arguments_.d_v, arguments_.d_v_strides, half * 8);
 #pragma unroll
@@ -95,14 +102,23 @@ class KeyWarp {
 
   private:
     // Which query tile of the diagonal it is, counted from the first; or that the mask hides
-    // nothing.
+    // nothing; or that what is hidden is worked out score by score.
     static constexpr int below_diagonal = -1;
+    static constexpr int at_edge = -2;
     static constexpr int tiles_on_diagonal = block_kv / block_q;
     static_assert(tiles_on_diagonal == 1 || tiles_on_diagonal == 2, "each is a call of step");
 
     /// The warp's first key in the tile.
     __device__ __forceinline__ int first_key() const {
         return warp_ * mma_m;
+    }
+    /// The thread's first key.
+    __device__ __forceinline__ int thread_key() const {
+        return key_tile_.kv_start + first_key() + lane_ / 4;
+    }
+    /// Whether the tile has fewer keys than rows.
+    __device__ __forceinline__ bool lacks_keys() const {
+        return key_tile_.kv_start + block_kv > seqlen_kv_of(arguments_);
     }
     /// Its part of dQ.
     __device__ __forceinline__ int d_q_row() const {
@@ -116,7 +132,7 @@ class KeyWarp {
     __device__ __forceinline__ void step(int query_start, int seqlen_q) {
         constexpr bool masked = diagonal != below_diagonal;
         // Of 16 keys each: those of which the tile's queries see any.
-        constexpr int seen_slices = masked ? (diagonal + 1) * query_slices : key_slices;
+        constexpr int seen_slices = diagonal >= 0 ? (diagonal + 1) * query_slices : key_slices;
         const bool seen = seen_slices == key_slices || first_key() < seen_slices * mma_k;
         const QueryTile q_tile{shared_.q(tile_)};
         const QueryTile d_o_tile{shared_.d_o()};
@@ -226,8 +242,10 @@ class KeyWarp {
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
                     float exponent = __fmaf_rn(scores[fragment][i], scale, i % 2 == 0 ? even : odd);
-                    if (diagonal != below_diagonal &&
-                        behind + i / 2 * 8 > fragment * mma_n + i % 2) {
+                    if (diagonal >= 0 && behind + i / 2 * 8 > fragment * mma_n + i % 2) {
+                        exponent = -infinity();
+                    }
+                    if (diagonal == at_edge && hides(i)) {
                         exponent = -infinity();
                     }
                     scores[fragment][i] = exp2_approximate(exponent);
@@ -236,6 +254,12 @@ class KeyWarp {
                 p[slice][2 * half + 1] = pack<Element>(scores[fragment][2], scores[fragment][3]);
             }
         }
+    }
+
+    /// Whether what a thread holds as number i of a fragment is no score: of a key that does not
+    /// exist.
+    __device__ __forceinline__ bool hides(int i) const {
+        return partial_key_tiles && thread_key() + i / 2 * 8 >= seqlen_kv_of(arguments_);
     }
 
     /// dSᵀ = P ∘ (dPᵀ − delta), as operands.
@@ -288,7 +312,7 @@ class KeyWarp {
     /// The thread's first element of the row that lies so far below its first one.
     __device__ __forceinline__ Element* row_of(void* tensor, const Strides& strides,
                                                int below) const {
-        const int64_t row = key_tile_.kv_start + first_key() + lane_ / 4 + below;
+        const int64_t row = thread_key() + below;
         return static_cast<Element*>(tensor) + key_tile_.batch * strides.batch +
                key_tile_.head * strides.head + row * strides.seqlen + lane_ % 4 * 2;
     }

@@ -5,6 +5,7 @@
 #include "primitives/mma.cuh"
 #include "primitives/swizzle.cuh"
 #include "primitives/types.cuh"
+#include "problem_options.cuh"
 #include "specialisation.cuh"
 
 namespace backlight::kernel {
@@ -14,6 +15,8 @@ using specialisation::block_q;
 using specialisation::causal;
 using specialisation::converts_d_q;
 using specialisation::head_dim;
+using specialisation::partial_key_tiles;
+using specialisation::partial_query_tiles;
 using Element = specialisation::Element;
 
 // --- Warps and registers ------------------------------------------------------------------------

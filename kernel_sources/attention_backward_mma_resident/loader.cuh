@@ -73,7 +73,7 @@ class Loader {
     }
 
     __device__ __forceinline__ int64_t first_row() const {
-        return static_cast<int64_t>(key_tile_.batch_head) * seqlen_q_of(arguments_);
+        return static_cast<int64_t>(key_tile_.batch_head) * padded_seqlen_q_of(arguments_);
     }
 
     const MmaResidentArguments& arguments_;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "primitives/types.cuh"
+#include "problem_options.cuh"
 #include "specialisation.cuh"
 
 namespace backlight::kernel {
@@ -40,14 +41,24 @@ __device__ __forceinline__ int seqlen_kv_of(const Arguments& arguments) {
     return specialisation::seqlen_kv != 0 ? specialisation::seqlen_kv : arguments.seqlen_kv;
 }
 
-/// Lengths in tiles.
+/// Lengths in tiles, of which the last may be partial.
 template <typename Arguments>
 __device__ __forceinline__ int query_tiles_of(const Arguments& arguments) {
-    return seqlen_q_of(arguments) / specialisation::block_q;
+    constexpr int round_up = specialisation::partial_query_tiles ? specialisation::block_q - 1 : 0;
+    return (seqlen_q_of(arguments) + round_up) / specialisation::block_q;
 }
 template <typename Arguments>
 __device__ __forceinline__ int kv_tiles_of(const Arguments& arguments) {
-    return seqlen_kv_of(arguments) / specialisation::block_kv;
+    constexpr int round_up = specialisation::partial_key_tiles ? specialisation::block_kv - 1 : 0;
+    return (seqlen_kv_of(arguments) + round_up) / specialisation::block_kv;
+}
+
+/// Rows that a head has in the workspace.
+template <typename Arguments>
+__device__ __forceinline__ int padded_seqlen_q_of(const Arguments& arguments) {
+    return specialisation::partial_query_tiles
+               ? query_tiles_of(arguments) * specialisation::block_q
+               : seqlen_q_of(arguments);
 }
 
 /// How many heads the accumulator has room for. Places come round: a head's is that of the one so

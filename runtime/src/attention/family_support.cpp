@@ -41,7 +41,7 @@ constexpr Features features_of(KernelFamily family) {
         case KernelFamily::wgmma:
             return {};
         case KernelFamily::mma_resident:
-            return {};
+            return {.partial_tiles = true};
         case KernelFamily::mma:
             return {};
     }

@@ -57,6 +57,14 @@ void write_mma_repeats(compiler::SpecialisationWriter& specialisation, int mma_r
     }
 }
 
+void write_partial_query_tiles(compiler::SpecialisationWriter& specialisation,
+                               const AttentionProblem& problem, const TileConfig& config) {
+    if (problem.seqlen_q % config.block_q != 0) {
+        specialisation.boolean("partial_query_tiles", true,
+                               "seqlen_q is no multiple of the main kernel's block_q");
+    }
+}
+
 MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& config,
                              const BackwardTensors& tensors, const WorkspaceLayout& layout,
                              void* workspace, const EncodeMap& encode) {

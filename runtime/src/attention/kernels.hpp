@@ -36,7 +36,7 @@ inline constexpr int wgmma_keys_per_warpgroup = 64;
 /// attention_backward_delta.cu
 KernelPlan delta_kernel(const AttentionProblem& problem, const TileConfig& config,
                         const device::Target& target);
-kernel::DeltaArguments delta_arguments(const AttentionProblem& problem,
+kernel::DeltaArguments delta_arguments(const AttentionProblem& problem, const TileConfig& config,
                                        const BackwardTensors& tensors,
                                        const WorkspaceLayout& layout, void* workspace) noexcept;
 
@@ -89,7 +89,7 @@ tensor_map::Request tile_map_request(const AttentionProblem& problem, const Cons
 KernelPlan convert_kernel(const AttentionProblem& problem, const TileConfig& config,
                           const device::Target& target);
 kernel::ConvertArguments convert_arguments(const AttentionProblem& problem,
-                                           const BackwardTensors& tensors,
+                                           const TileConfig& config, const BackwardTensors& tensors,
                                            const WorkspaceLayout& layout, void* workspace) noexcept;
 
 /// Most times that a product may be made for `backward_chain`'s measurement.
@@ -107,6 +107,10 @@ std::vector<KernelPlan> backward_chain(const AttentionProblem& problem, const Ti
 /// The constant that repeats products, where they are repeated: a kernel's text, by which the cache
 /// finds it, says nothing of it otherwise.
 void write_mma_repeats(compiler::SpecialisationWriter& specialisation, int mma_repeats);
+
+/// Constants of kernel_sources/problem_options.cuh, likewise where the problem needs them alone.
+void write_partial_query_tiles(compiler::SpecialisationWriter& specialisation,
+                               const AttentionProblem& problem, const TileConfig& config);
 
 /// What `inspect` and a plan tell of a compiled kernel.
 KernelResources kernel_resources(const KernelPlan& plan, const compiler::KernelLookup& compiled);

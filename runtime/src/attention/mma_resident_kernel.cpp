@@ -22,6 +22,10 @@ KernelPlan mma_resident_kernel(const AttentionProblem& problem, const TileConfig
         .integer("shared_bytes", static_cast<std::int64_t>(shared_bytes), "as the host counts")
         .integer("shared_bytes_per_multiprocessor",
                  static_cast<std::int64_t>(target.shared_bytes_per_multiprocessor));
+    write_partial_query_tiles(specialisation, problem, config);
+    if (problem.seqlen_kv % config.block_kv != 0) {
+        specialisation.boolean("partial_key_tiles", true, "seqlen_kv is no multiple of block_kv");
+    }
     write_mma_repeats(specialisation, mma_repeats);
 
     // Each takes one ticket.

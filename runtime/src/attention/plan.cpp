@@ -68,13 +68,13 @@ void ChainPlan::run(const BackwardTensors& tensors, void* workspace, std::size_t
     }
 
     // Everything that can be refused is refused before the first launch.
-    const kernel::DeltaArguments delta = delta_arguments(problem_, tensors, layout_, workspace);
+    const kernel::DeltaArguments delta = delta_arguments(problem_, config_, tensors, layout_, workspace);
     const MainArguments main = main_arguments(
         problem_, config_, tensors, layout_, workspace,
         [this](const char* operand, const ConstTensorView& view, std::int64_t seqlen, int rows,
                kernel::TensorMap& map) { tensor_map(operand, view, seqlen, rows, map); });
     const kernel::ConvertArguments convert =
-        convert_arguments(problem_, tensors, layout_, workspace);
+        convert_arguments(problem_, config_, tensors, layout_, workspace);
 
     const std::array<const void*, 3> arguments = {&delta, main.data(), &convert};
     for (std::size_t i = 0; i < kernels_.size(); ++i) {

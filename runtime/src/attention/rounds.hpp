@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "attention/tiles.hpp"
 #include "backlight/problem.hpp"
 #include "backlight/tile_config.hpp"
 
@@ -38,7 +39,7 @@ struct Rounds {
         group_heads = config.family == KernelFamily::wgmma
                           ? config.heads_per_group
                           : std::min<std::int64_t>(config.heads_per_group, heads);
-        tickets_a_round = group_heads * (problem.seqlen_kv / config.block_kv);
+        tickets_a_round = group_heads * kv_tiles(problem, config);
         groups = ceiling(heads, group_heads);
         accumulator_heads = heads;
         if (converts_d_q(config)) {

@@ -15,6 +15,7 @@
 #include "attention/family_support.hpp"
 #include "attention/kernels.hpp"
 #include "attention/rounds.hpp"
+#include "attention/tiles.hpp"
 #include "attention/workspace.hpp"
 #include "backlight/error.hpp"
 #include "gradient_values.hpp"
@@ -187,16 +188,16 @@ void validate_rounds(const TileConfig& config, const AttentionProblem& problem) 
         throw Error(ErrorCode::unsupported,
                     fmt::format("batch · heads · seqlen_kv / block_kv is {} · {} · {}: {} takes {} "
                                 "tickets for it, of which it counts at most {}",
-                                problem.batch, problem.heads, problem.seqlen_kv / config.block_kv,
+                                problem.batch, problem.heads, kv_tiles(problem, config),
                                 to_string(config.family), rounds.tickets(), most_tickets));
     }
-    const std::int64_t query_tiles = problem.seqlen_q / config.block_q;
-    const std::int64_t kv_tiles = problem.seqlen_kv / config.block_kv;
-    if (query_tiles > most / kv_tiles) {
+    const std::int64_t queries = query_tiles(problem, config);
+    const std::int64_t keys = kv_tiles(problem, config);
+    if (queries > most / keys) {
         throw Error(ErrorCode::unsupported,
                     fmt::format("seqlen_q / block_q · seqlen_kv / block_kv is {} · {}: it must be "
                                 "at most {} for {}",
-                                query_tiles, kv_tiles, most, to_string(config.family)));
+                                queries, keys, most, to_string(config.family)));
     }
 }
 
@@ -258,7 +259,7 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
     if (const auto lack = unsupported_length(problem, config)) {
         refuse(*lack, config.family);
     }
-    require_grid("main", problem.batch * problem.heads, problem.seqlen_kv / config.block_kv);
+    require_grid("main", problem.batch * problem.heads, kv_tiles(problem, config));
 
     if (groups_heads(config.family)) {
         validate_rounds(config, problem);
