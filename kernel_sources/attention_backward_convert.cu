@@ -19,7 +19,7 @@ using Element = specialisation::Element;
 /// A block's part of the tensors.
 struct Rows {
     const float* accumulator;  // of the head
-    Element* d_q;              // of the head
+    Gradient* d_q;             // of the head
     int64_t stride;            // of dQ, from row to row
     int first;
     int seqlen_q;
@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
     const int padded_seqlen_q =
         specialisation::partial_query_tiles ? arguments.padded_seqlen_q : arguments.seqlen_q;
     rows.accumulator = arguments.d_q_accumulator + batch_head * padded_seqlen_q * head_dim;
-    rows.d_q = static_cast<Element*>(arguments.d_q) + batch * arguments.d_q_strides.batch +
+    rows.d_q = static_cast<Gradient*>(arguments.d_q) + batch * arguments.d_q_strides.batch +
                head * arguments.d_q_strides.head;
     rows.stride = arguments.d_q_strides.seqlen;
     rows.first = static_cast<int>(blockIdx.x % row_blocks) * specialisation::rows_per_block;

@@ -76,23 +76,24 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
     const float* lse =
         arguments.lse + batch * arguments.lse_stride_batch + head * arguments.lse_stride_head;
 
+    // Lanes behind the last column have nothing to load.
+    const bool has_columns = columns_v == head_dim || lane_in_row * elements_per_lane < columns_v;
     uint4 o_chunk[steps];
     uint4 d_o_chunk[steps];
     float row_lse[steps];
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
         const int64_t row = first_row + step * rows_per_step + row_in_step;
-        if (row < arguments.seqlen_q) {
+        if (row < arguments.seqlen_q && has_columns) {
             o_chunk[step] = *reinterpret_cast<const uint4*>(o + row * arguments.o_strides.seqlen);
             d_o_chunk[step] =
                 *reinterpret_cast<const uint4*>(d_o + row * arguments.d_o_strides.seqlen);
-            row_lse[step] = lse[row];
         } else {
             o_chunk[step] = uint4{0, 0, 0, 0};
             d_o_chunk[step] = uint4{0, 0, 0, 0};
-            // Of rows that only fill a tile P is 0 too.
-            row_lse[step] = -infinity();
         }
+        // Of rows that only fill a tile P is 0 too.
+        row_lse[step] = row < arguments.seqlen_q ? lse[row] : -infinity();
     }
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
@@ -107,15 +108,17 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
         }
         const int64_t flat_row = batch_head * padded_seqlen_q + row;
         if (lane_in_row == 0) {
-            // A row that attended to nothing has LSE = -inf; its P is 0, not exp(+inf).
-            const float lse_log2 =
-                row_lse[step] == -infinity() ? infinity() : row_lse[step] * log2_e;
+            // P of a row whose LSE is infinite is 0: of one that attended to nothing it must not
+            // become exp(+inf), nor dS 0 · NaN where O holds no numbers.
+            const bool attends = row_lse[step] != -infinity() && row_lse[step] != infinity();
+            const float lse_log2 = attends ? row_lse[step] * log2_e : infinity();
+            const float row_delta = attends ? delta : 0;
             if constexpr (specialisation::statistics_in_fragment_order) {
                 const int64_t place = fragment_order(flat_row);
                 arguments.negated_lse_log2[place] = -lse_log2;
-                arguments.negated_delta[place] = -delta;
+                arguments.negated_delta[place] = -row_delta;
             } else {
-                arguments.row_statistics[flat_row] = RowStatistics{lse_log2, delta};
+                arguments.row_statistics[flat_row] = RowStatistics{lse_log2, row_delta};
             }
         }
         if (batch_head >= arguments.accumulator_heads) {

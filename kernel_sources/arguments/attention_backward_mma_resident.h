@@ -27,7 +27,7 @@ struct MmaResidentArguments {
     ProgressCounters counters;
     float softmax_scale;
     float softmax_scale_log2;  // softmax_scale · log2(e)
-    int heads;
+    int heads;                 // of keys and values, as all that counts heads here
     int batch_heads;
     int heads_per_group;    // at most batch_heads
     int tickets;            // in all
@@ -35,6 +35,12 @@ struct MmaResidentArguments {
     int accumulator_heads;  // whose dQ the accumulator holds at a time: whole groups, or all
     int seqlen_q;
     int seqlen_kv;
+    // A query attends to the keys with first_diagonal ≤ key − query ≤ last_diagonal, where the
+    // kernel is compiled for a bound.
+    int first_diagonal;
+    int last_diagonal;
+    // Neighbours that use one head of keys and values, where these are fewer.
+    int heads_per_kv_head;
 };
 
 }  // namespace backlight::kernel

@@ -5,8 +5,10 @@
 #include "arguments/attention_backward_mma_resident.h"
 #include "attention_backward_mma_resident/d_q_fragments.cuh"
 #include "attention_backward_mma_resident/fragments.cuh"
+#include "attention_backward_mma_resident/gradient_stores.cuh"
 #include "attention_backward_mma_resident/layout.cuh"
 #include "attention_backward_mma_resident/loader.cuh"
+#include "attention_backward_mma_resident/mask.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/conversion.cuh"
 #include "primitives/exponential.cuh"
@@ -32,20 +34,25 @@ class KeyWarp {
           loader_(arguments, shared, key_tile),
           warp_(warp),
           lane_(lane) {
-        const int64_t row = key_tile.first_query_tile() * block_q + d_q_row();
+        const int64_t row = first_query_of(arguments, key_tile) + d_q_row();
         d_q_place_ = accumulator_place(arguments, key_tile.batch_head) + row * head_dim +
                      d_q_column() / mma_n * fragment_elements + lane * 4;
     }
 
     /// Asks for the first tiles.
     __device__ __forceinline__ void begin() const {
-        if (warp_ == 0 && elect_one()) {
+        if (!is_unseen(arguments_, key_tile_) && warp_ == 0 && elect_one()) {
             loader_.load_first();
         }
     }
 
     /// All of dK and dV, and what the keys add to dQ.
     __device__ __forceinline__ void work() {
+        if (is_unseen(arguments_, key_tile_)) {
+            wait_for_previous_kernel();
+            allow_next_kernel();
+            return;
+        }
         mbarrier_wait(shared_.kv_full(), 0);
         const uint32_t v_address = rows_first(KvTile{shared_.v()}, first_key(), 0, lane_);
 #pragma unroll
@@ -58,24 +65,19 @@ class KeyWarp {
         // The accumulator has been zeroed by the delta kernel.
         wait_for_previous_kernel();
 
-        const int seqlen_q = seqlen_q_of(arguments_);
-        int query_start = key_tile_.first_query_tile() * block_q;
-        if constexpr (causal) {
-            // Below the diagonal the mask hides nothing.
-            step<0>(query_start, seqlen_q);
-            query_start += block_q;
-            if constexpr (tiles_on_diagonal == 2) {
-                step<1>(query_start, seqlen_q);
-                query_start += block_q;
-            }
-        }
+        if constexpr (grouped_heads) {
 #pragma unroll 1
-        for (; query_start < seqlen_q; query_start += block_q) {
-            if (partial_key_tiles && lacks_keys()) {
-                step<at_edge>(query_start, seqlen_q);
-            } else {
-                step<below_diagonal>(query_start, seqlen_q);
+            for (int head = 0; head < heads_per_kv_head_of(arguments_); ++head) {
+                work_on_head(head);
+                // Past the tiles of this head that see no key after these, and of the next one
+                // before them.
+                const int64_t rows_visited = (queries_end_of(arguments_, key_tile_) -
+                                              first_query_of(arguments_, key_tile_) + block_q - 1) /
+                                             block_q * block_q;
+                d_q_place_ += (padded_seqlen_q_of(arguments_) - rows_visited) * head_dim;
             }
+        } else {
+            work_on_head(0);
         }
         allow_next_kernel();
     }
@@ -88,14 +90,18 @@ class KeyWarp {
             if (partial_key_tiles && thread_key() + half * 8 >= seqlen_kv_of(arguments_)) {
                 continue;
             }
-            Element* const d_k_row = row_of(arguments_.d_k, arguments_.d_k_strides, half * 8);
-            Element* const d_v_row = row_of(arguments_.d_v, arguments_.d_v_strides, half * 8);
+            Gradient* const d_k_row = row_of(arguments_.d_k, arguments_.d_k_strides, half * 8);
+            Gradient* const d_v_row = row_of(arguments_.d_v, arguments_.d_v_strides, half * 8);
 #pragma unroll
             for (int fragment = 0; fragment < gradient_fragments; ++fragment) {
-                *reinterpret_cast<uint32_t*>(d_k_row + fragment * mma_n) = pack<Element>(
-                    d_k_[fragment][half * 2] * scale, d_k_[fragment][half * 2 + 1] * scale);
-                *reinterpret_cast<uint32_t*>(d_v_row + fragment * mma_n) =
-                    pack<Element>(d_v_[fragment][half * 2], d_v_[fragment][half * 2 + 1]);
+                if (fragment * mma_n < columns_qk) {
+                    store_two(d_k_row + fragment * mma_n, d_k_[fragment][half * 2] * scale,
+                              d_k_[fragment][half * 2 + 1] * scale);
+                }
+                if (fragment * mma_n < columns_v) {
+                    store_two(d_v_row + fragment * mma_n, d_v_[fragment][half * 2],
+                              d_v_[fragment][half * 2 + 1]);
+                }
             }
         }
     }
@@ -116,10 +122,6 @@ class KeyWarp {
     __device__ __forceinline__ int thread_key() const {
         return key_tile_.kv_start + first_key() + lane_ / 4;
     }
-    /// Whether the tile has fewer keys than rows.
-    __device__ __forceinline__ bool lacks_keys() const {
-        return key_tile_.kv_start + block_kv > seqlen_kv_of(arguments_);
-    }
     /// Its part of dQ.
     __device__ __forceinline__ int d_q_row() const {
         return warp_ / d_q_column_parts * d_q_rows;
@@ -128,11 +130,47 @@ class KeyWarp {
         return warp_ % d_q_column_parts * d_q_columns;
     }
 
+    /// The query tiles of one head of the group.
+    __device__ __forceinline__ void work_on_head(int head) {
+        const int end = queries_end_of(arguments_, key_tile_);
+        int query_start = first_query_of(arguments_, key_tile_);
+        if constexpr (causal) {
+            // Below the diagonal the mask hides nothing.
+            step<0>(query_start, end, head);
+            query_start += block_q;
+            if constexpr (tiles_on_diagonal == 2) {
+                step<1>(query_start, end, head);
+                query_start += block_q;
+            }
+        }
+#pragma unroll 1
+        for (; query_start < end; query_start += block_q) {
+            if (has_edges && is_edge(arguments_, key_tile_, query_start)) {
+                step<at_edge>(query_start, end, head);
+            } else {
+                step<below_diagonal>(query_start, end, head);
+            }
+        }
+    }
+
+    /// Asks for the tile after one, which may be the first of the group's next head.
+    __device__ __forceinline__ void load_next(int query_start, int end, int head) const {
+        if (query_start + block_q < end && elect_one()) {
+            loader_.load(tile_ + 1, head, query_start + block_q);
+        }
+        if constexpr (grouped_heads) {
+            if (query_start + block_q >= end && head + 1 < heads_per_kv_head_of(arguments_) &&
+                elect_one()) {
+                loader_.load(tile_ + 1, head + 1, first_query_of(arguments_, key_tile_));
+            }
+        }
+    }
+
     template <int diagonal>
-    __device__ __forceinline__ void step(int query_start, int seqlen_q) {
-        constexpr bool masked = diagonal != below_diagonal;
+    __device__ __forceinline__ void step(int query_start, int end, int head) {
+        constexpr bool on_diagonal = diagonal >= 0;
         // Of 16 keys each: those of which the tile's queries see any.
-        constexpr int seen_slices = diagonal >= 0 ? (diagonal + 1) * query_slices : key_slices;
+        constexpr int seen_slices = on_diagonal ? (diagonal + 1) * query_slices : key_slices;
         const bool seen = seen_slices == key_slices || first_key() < seen_slices * mma_k;
         const QueryTile q_tile{shared_.q(tile_)};
         const QueryTile d_o_tile{shared_.d_o()};
@@ -150,7 +188,7 @@ class KeyWarp {
             multiply_v_by_queries(d_p, v_, columns_first(d_o_tile, 0, 0, lane_), d_k_);
 
             ScoreOperands p;
-            exponentiate<diagonal>(scores, p);
+            exponentiate<diagonal>(scores, p, query_start);
             multiply_by_operands(d_v_, p, rows_first(d_o_tile, 0, 0, lane_));
             differentiate(scores, d_p, d_s);
         }
@@ -163,9 +201,7 @@ class KeyWarp {
         // whole.
         if (warp_ == 0) {
             wait_for_others();
-            if (query_start + block_q < seqlen_q && elect_one()) {
-                loader_.load(tile_ + 1, query_start + block_q);
-            }
+            load_next(query_start, end, head);
         }
         if (seen) {
             multiply_by_operands(d_k_, d_s, rows_first(q_tile, 0, 0, lane_));
@@ -175,7 +211,7 @@ class KeyWarp {
         }
 
         DqAccumulator d_q = {};
-        const int lane = d_q_addresses_held && !masked
+        const int lane = d_q_addresses_held && !on_diagonal
                              ? lane_
                              : static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
         multiply_d_s_by_k<seen_slices>(d_q, columns_first(d_s_tile, 0, d_q_row(), lane),
@@ -225,12 +261,27 @@ class KeyWarp {
         return load_shared<float4>(address + slice * 64 + lane_ % 4 * 16);
     }
 
+    /// Nothing to hide where no edge is. The thread's place in the mask is not to be held across
+    /// the loop.
+    template <int diagonal>
+    __device__ __forceinline__ auto edge_scores(int query_start) const {
+        if constexpr (diagonal == at_edge) {
+            const int lane = static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
+            return EdgeScores(arguments_, key_tile_.kv_start + first_key() + lane / 4,
+                              query_start + lane % 4 * 2);
+        } else {
+            return WholeScores{};
+        }
+    }
+
     /// P = exp2(scale · log2(e) · S − LSE · log2(e)), in place, and as operands.
     template <int diagonal>
-    __device__ __forceinline__ void exponentiate(ScoreAccumulator& scores, ScoreOperands& p) const {
+    __device__ __forceinline__ void exponentiate(ScoreAccumulator& scores, ScoreOperands& p,
+                                                 int query_start) const {
         const float scale = arguments_.softmax_scale_log2;
         // How far the thread's first key lies behind its first query.
         const int behind = first_key() + lane_ / 4 - diagonal * block_q - lane_ % 4 * 2;
+        const auto edge = edge_scores<diagonal>(query_start);
 #pragma unroll
         for (int slice = 0; slice < query_slices; ++slice) {
             const float4 negated_lse = statistics(shared_.lse(), slice);
@@ -245,7 +296,7 @@ class KeyWarp {
                     if (diagonal >= 0 && behind + i / 2 * 8 > fragment * mma_n + i % 2) {
                         exponent = -infinity();
                     }
-                    if (diagonal == at_edge && hides(i)) {
+                    if (edge.hides(fragment, i)) {
                         exponent = -infinity();
                     }
                     scores[fragment][i] = exp2_approximate(exponent);
@@ -254,12 +305,6 @@ class KeyWarp {
                 p[slice][2 * half + 1] = pack<Element>(scores[fragment][2], scores[fragment][3]);
             }
         }
-    }
-
-    /// Whether what a thread holds as number i of a fragment is no score: of a key that does not
-    /// exist.
-    __device__ __forceinline__ bool hides(int i) const {
-        return partial_key_tiles && thread_key() + i / 2 * 8 >= seqlen_kv_of(arguments_);
     }
 
     /// dSᵀ = P ∘ (dPᵀ − delta), as operands.
@@ -310,10 +355,10 @@ class KeyWarp {
     }
 
     /// The thread's first element of the row that lies so far below its first one.
-    __device__ __forceinline__ Element* row_of(void* tensor, const Strides& strides,
-                                               int below) const {
+    __device__ __forceinline__ Gradient* row_of(void* tensor, const Strides& strides,
+                                                int below) const {
         const int64_t row = thread_key() + below;
-        return static_cast<Element*>(tensor) + key_tile_.batch * strides.batch +
+        return static_cast<Gradient*>(tensor) + key_tile_.batch * strides.batch +
                key_tile_.head * strides.head + row * strides.seqlen + lane_ % 4 * 2;
     }
 

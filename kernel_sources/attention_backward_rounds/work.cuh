@@ -56,9 +56,23 @@ __device__ __forceinline__ int kv_tiles_of(const Arguments& arguments) {
 /// Rows that a head has in the workspace.
 template <typename Arguments>
 __device__ __forceinline__ int padded_seqlen_q_of(const Arguments& arguments) {
-    return specialisation::partial_query_tiles
-               ? query_tiles_of(arguments) * specialisation::block_q
-               : seqlen_q_of(arguments);
+    return specialisation::partial_query_tiles ? query_tiles_of(arguments) * specialisation::block_q
+                                               : seqlen_q_of(arguments);
+}
+
+/// Heads of queries that use one head of keys and values. The heads of this file are those of keys
+/// and values: the query tiles of such a head are those of all its heads of queries.
+template <typename Arguments>
+__device__ __forceinline__ int heads_per_kv_head_of(const Arguments& arguments) {
+    if constexpr (specialisation::grouped_heads) {
+        return arguments.heads_per_kv_head;
+    } else {
+        return 1;
+    }
+}
+template <typename Arguments>
+__device__ __forceinline__ int all_query_tiles_of(const Arguments& arguments) {
+    return heads_per_kv_head_of(arguments) * query_tiles_of(arguments);
 }
 
 /// How many heads the accumulator has room for. Places come round: a head's is that of the one so
@@ -73,7 +87,7 @@ template <typename Arguments>
 __device__ __forceinline__ float* accumulator_place(const Arguments& arguments, int batch_head) {
     constexpr int tile_elements = specialisation::block_q * specialisation::head_dim;
     return arguments.d_q_accumulator + static_cast<int64_t>(batch_head % places_of(arguments)) *
-                                           query_tiles_of(arguments) * tile_elements;
+                                           all_query_tiles_of(arguments) * tile_elements;
 }
 
 /// Whether another head comes to the place of one whose dQ is converted, and needs zeros there.
@@ -105,7 +119,7 @@ struct Work {
     template <typename Arguments>
     __device__ __forceinline__ Work(const Arguments& arguments, int group_heads, int ticket) {
         const int kv_tiles = kv_tiles_of(arguments);
-        const int query_tiles = query_tiles_of(arguments);
+        const int query_tiles = all_query_tiles_of(arguments);
         const int round = ticket / (group_heads * kv_tiles);
         const int in_round = ticket - round * group_heads * kv_tiles;
         const int kv_tile = in_round / group_heads;

@@ -35,9 +35,10 @@ ReadyChain::ReadyChain(Session& session, const ProblemData& data, const TileConf
     delta_ = attention::delta_arguments(problem, config, tensors, layout, workspace);
     main_ = attention::main_arguments(
         problem, config, tensors, layout, workspace,
-        [&](const char* /*operand*/, const ConstTensorView& view, std::int64_t seqlen, int rows,
-            kernel::TensorMap& map) {
-            session.device().encode(attention::tile_map_request(problem, view, seqlen, rows), map);
+        [&](const char* /*operand*/, const ConstTensorView& view, const attention::Extents& extents,
+            int rows, kernel::TensorMap& map) {
+            session.device().encode(attention::tile_map_request(problem.dtype, view, extents, rows),
+                                    map);
         });
     convert_ = attention::convert_arguments(problem, config, tensors, layout, workspace);
 }

@@ -14,12 +14,14 @@ KernelPlan convert_kernel(const AttentionProblem& problem, const TileConfig& con
                           const device::Target& target) {
     compiler::SpecialisationWriter specialisation("attention_backward_convert");
     specialisation.type("Element", element_type(problem.dtype))
-        .integer("head_dim", problem.head_dim)
+        .integer("head_dim", tile_head_dim(problem))
         .integer("threads", convert_threads)
         .integer("rows_per_block", rows_per_block)
         .boolean("accumulator_in_fragment_order", config.family == KernelFamily::mma_resident,
                  "as the kernel's threads hold dQ");
     write_partial_query_tiles(specialisation, problem, config);
+    write_head_dims(specialisation, problem);
+    write_gradient_type(specialisation, problem);
     const std::int64_t row_blocks = tiles_of(problem.seqlen_q, rows_per_block);
     return {
         .request = {.source = "attention_backward_convert.cu",

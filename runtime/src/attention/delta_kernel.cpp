@@ -15,7 +15,7 @@ KernelPlan delta_kernel(const AttentionProblem& problem, const TileConfig& confi
                         const device::Target& target) {
     compiler::SpecialisationWriter specialisation("attention_backward_delta");
     specialisation.type("Element", element_type(problem.dtype))
-        .integer("head_dim", problem.head_dim)
+        .integer("head_dim", tile_head_dim(problem))
         .integer("threads", delta_threads)
         .integer("rows_per_block", rows_per_block)
         .boolean("statistics_in_fragment_order", config.family != KernelFamily::mma,
@@ -23,6 +23,7 @@ KernelPlan delta_kernel(const AttentionProblem& problem, const TileConfig& confi
         .boolean("counts_progress", converts_d_q(config),
                  "blocks of the main kernel wait for each other");
     write_partial_query_tiles(specialisation, problem, config);
+    write_head_dims(specialisation, problem);
     const std::int64_t row_blocks = tiles_of(padded_seqlen_q(problem, config), rows_per_block);
     return {
         .request = {.source = "attention_backward_delta.cu",

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "backlight/problem.hpp"
@@ -19,6 +20,12 @@ constexpr std::int64_t query_tiles(const AttentionProblem& problem,
 constexpr std::int64_t kv_tiles(const AttentionProblem& problem,
                                 const TileConfig& config) noexcept {
     return tiles_of(problem.seqlen_kv, config.block_kv);
+}
+
+/// Columns of the tiles, and of the accumulator of dQ: panels of 64, as many as the wider of Q and
+/// V needs.
+inline std::int64_t tile_head_dim(const AttentionProblem& problem) noexcept {
+    return tiles_of(std::max(problem.head_dim, problem.effective_head_dim_v()), 64) * 64;
 }
 
 /// Rows that a head has in the workspace: those of whole query tiles.
