@@ -69,7 +69,7 @@ TEST_CASE("mma_resident: rows that do not exist and are not left out give wrong 
          {edit("return head * padded_seqlen_q_of(arguments_);",
                "return head * seqlen_q_of(arguments_);")},
          odd(),
-         {}},
+         {FaultKind::misaligned}},
         {"dQ of the next head's rows",
          {edit("specialisation::partial_query_tiles ? seqlen_q - row - row_in_fragment : mma_m",
                "0 * seqlen_q + 0 * row + mma_m")},
