@@ -8,6 +8,7 @@
 #include "primitives/conversion.cuh"
 #include "primitives/dependent_launch.cuh"
 #include "primitives/types.cuh"
+#include "problem_options.cuh"
 #include "specialisation.cuh"
 
 namespace backlight::kernel {
@@ -18,7 +19,7 @@ using Element = specialisation::Element;
 /// A block's part of the tensors.
 struct Rows {
     const float* accumulator;  // of the head
-    Element* d_q;              // of the head
+    Gradient* d_q;             // of the head
     int64_t stride;            // of dQ, from row to row
     int first;
     int seqlen_q;
@@ -82,7 +83,7 @@ __device__ __forceinline__ void convert_fragments(const Rows& rows) {
         const int64_t row = rows.first + pieces.first_row + step * Pieces::rows_a_step;
         if (row < rows.seqlen_q) {
             held[step].store(pieces.destination(rows.d_q, row, rows.stride), rows.stride,
-                             rows.scale);
+                             rows.scale, pieces.rows_from(row, rows.seqlen_q));
         }
     }
 }
@@ -96,8 +97,10 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
     const int64_t head = batch_head % arguments.heads;
 
     Rows rows;
-    rows.accumulator = arguments.d_q_accumulator + batch_head * arguments.seqlen_q * head_dim;
-    rows.d_q = static_cast<Element*>(arguments.d_q) + batch * arguments.d_q_strides.batch +
+    const int padded_seqlen_q =
+        specialisation::partial_query_tiles ? arguments.padded_seqlen_q : arguments.seqlen_q;
+    rows.accumulator = arguments.d_q_accumulator + batch_head * padded_seqlen_q * head_dim;
+    rows.d_q = static_cast<Gradient*>(arguments.d_q) + batch * arguments.d_q_strides.batch +
                head * arguments.d_q_strides.head;
     rows.stride = arguments.d_q_strides.seqlen;
     rows.first = static_cast<int>(blockIdx.x % row_blocks) * specialisation::rows_per_block;

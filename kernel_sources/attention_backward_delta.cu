@@ -11,6 +11,7 @@
 #include "primitives/exponential.cuh"
 #include "primitives/reduction.cuh"
 #include "primitives/types.cuh"
+#include "problem_options.cuh"
 #include "specialisation.cuh"
 
 namespace backlight::kernel {
@@ -45,8 +46,10 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
     // their results.
     allow_next_kernel();
 
+    const int padded_seqlen_q =
+        specialisation::partial_query_tiles ? arguments.padded_seqlen_q : arguments.seqlen_q;
     const int row_blocks =
-        (arguments.seqlen_q + specialisation::rows_per_block - 1) / specialisation::rows_per_block;
+        (padded_seqlen_q + specialisation::rows_per_block - 1) / specialisation::rows_per_block;
     const int64_t batch_head = blockIdx.x / row_blocks;
     if constexpr (specialisation::counts_progress) {
         if (threadIdx.x == 0 && blockIdx.x % row_blocks == 0) {
@@ -74,22 +77,24 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
     const float* lse =
         arguments.lse + batch * arguments.lse_stride_batch + head * arguments.lse_stride_head;
 
+    // Lanes behind the last column have nothing to load.
+    const bool has_columns = columns_v == head_dim || lane_in_row * elements_per_lane < columns_v;
     uint4 o_chunk[steps];
     uint4 d_o_chunk[steps];
     float row_lse[steps];
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
         const int64_t row = first_row + step * rows_per_step + row_in_step;
-        if (row < arguments.seqlen_q) {
+        if (row < arguments.seqlen_q && has_columns) {
             o_chunk[step] = *reinterpret_cast<const uint4*>(o + row * arguments.o_strides.seqlen);
             d_o_chunk[step] =
                 *reinterpret_cast<const uint4*>(d_o + row * arguments.d_o_strides.seqlen);
-            row_lse[step] = lse[row];
         } else {
             o_chunk[step] = uint4{0, 0, 0, 0};
             d_o_chunk[step] = uint4{0, 0, 0, 0};
-            row_lse[step] = 0;
         }
+        // Of rows that only fill a tile P is 0 too.
+        row_lse[step] = row < arguments.seqlen_q ? lse[row] : -infinity();
     }
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
@@ -99,20 +104,22 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
         // Every lane takes part in the sum, also one whose row does not exist.
         const float delta = warp_sum<lanes_per_row>(dot_pair(a.x, b.x) + dot_pair(a.y, b.y) +
                                                     dot_pair(a.z, b.z) + dot_pair(a.w, b.w));
-        if (row >= arguments.seqlen_q) {
+        if (row >= padded_seqlen_q) {
             continue;
         }
-        const int64_t flat_row = batch_head * arguments.seqlen_q + row;
+        const int64_t flat_row = batch_head * padded_seqlen_q + row;
         if (lane_in_row == 0) {
-            // A row that attended to nothing has LSE = -inf; its P is 0, not exp(+inf).
-            const float lse_log2 =
-                row_lse[step] == -infinity() ? infinity() : row_lse[step] * log2_e;
+            // P of a row whose LSE is infinite is 0: of one that attended to nothing it must not
+            // become exp(+inf), nor dS 0 · NaN where O holds no numbers.
+            const bool attends = row_lse[step] != -infinity() && row_lse[step] != infinity();
+            const float lse_log2 = attends ? row_lse[step] * log2_e : infinity();
+            const float row_delta = attends ? delta : 0;
             if constexpr (specialisation::statistics_in_fragment_order) {
                 const int64_t place = fragment_order(flat_row);
                 arguments.negated_lse_log2[place] = -lse_log2;
-                arguments.negated_delta[place] = -delta;
+                arguments.negated_delta[place] = -row_delta;
             } else {
-                arguments.row_statistics[flat_row] = RowStatistics{lse_log2, delta};
+                arguments.row_statistics[flat_row] = RowStatistics{lse_log2, row_delta};
             }
         }
         if (batch_head >= arguments.accumulator_heads) {

@@ -44,13 +44,14 @@ struct DeltaArguments {
     // Where the main kernel's rows are queries:
     RowStatistics* row_statistics;  // (batch, heads, seqlen_q)
     // Where its rows are keys, in the order of its fragments:
-    float* negated_lse_log2;  // (batch, heads, seqlen_q)
-    float* negated_delta;     // (batch, heads, seqlen_q)
+    float* negated_lse_log2;  // (batch, heads, padded_seqlen_q)
+    float* negated_delta;     // (batch, heads, padded_seqlen_q)
     ProgressCounters counters;
-    float* d_q_accumulator;  // (accumulator_heads, seqlen_q, head_dim)
+    float* d_q_accumulator;  // (accumulator_heads, padded_seqlen_q, head_dim)
     int accumulator_heads;   // at most batch · heads
     int heads;
     int seqlen_q;
+    int padded_seqlen_q;  // to whole query tiles of the main kernel
 };
 
 /// attention_backward_mma: dK, dV, and dQ summed into the accumulator.
@@ -104,6 +105,7 @@ struct ConvertArguments {
     float softmax_scale;
     int heads;
     int seqlen_q;
+    int padded_seqlen_q;  // rows of a head in the accumulator
 };
 
 /// Threads of a block of every kernel of attention_reference.cu.

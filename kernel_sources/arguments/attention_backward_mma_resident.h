@@ -12,9 +12,10 @@ struct MmaResidentArguments {
     TensorMap k;
     TensorMap v;
     TensorMap d_o;
-    const float* negated_lse_log2;  // (batch, heads, seqlen_q), in the order of the fragments
-    const float* negated_delta;     // the same
-    // (accumulator_heads, seqlen_q, head_dim), zeroed, in fragments; see d_q_fragments.cuh
+    // (batch, heads, seqlen_q padded to whole query tiles), in the order of the fragments
+    const float* negated_lse_log2;
+    const float* negated_delta;  // the same
+    // (accumulator_heads, seqlen_q padded, head_dim), zeroed, in fragments; see d_q_fragments.cuh
     float* d_q_accumulator;
     void* d_k;
     void* d_v;
@@ -26,7 +27,7 @@ struct MmaResidentArguments {
     ProgressCounters counters;
     float softmax_scale;
     float softmax_scale_log2;  // softmax_scale · log2(e)
-    int heads;
+    int heads;                 // of keys and values, as all that counts heads here
     int batch_heads;
     int heads_per_group;    // at most batch_heads
     int tickets;            // in all
@@ -34,6 +35,12 @@ struct MmaResidentArguments {
     int accumulator_heads;  // whose dQ the accumulator holds at a time: whole groups, or all
     int seqlen_q;
     int seqlen_kv;
+    // A query attends to the keys with first_diagonal ≤ key − query ≤ last_diagonal, where the
+    // kernel is compiled for a bound.
+    int first_diagonal;
+    int last_diagonal;
+    // Neighbours that use one head of keys and values, where these are fewer.
+    int heads_per_kv_head;
 };
 
 }  // namespace backlight::kernel

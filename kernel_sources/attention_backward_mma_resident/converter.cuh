@@ -30,9 +30,12 @@ class Converter {
             conversion.batch_head + places_of(arguments_) < arguments_.batch_heads;
         float* const accumulator = accumulator_place(arguments_, conversion.batch_head);
         const Strides& strides = arguments_.d_q_strides;
-        Element* const d_q = static_cast<Element*>(arguments_.d_q) +
-                             conversion.batch_head / arguments_.heads * strides.batch +
-                             conversion.batch_head % arguments_.heads * strides.head;
+        const int heads_per_kv_head = heads_per_kv_head_of(arguments_);
+        Gradient* const d_q =
+            static_cast<Gradient*>(arguments_.d_q) +
+            conversion.batch_head / arguments_.heads * strides.batch +
+            conversion.batch_head % arguments_.heads * heads_per_kv_head * strides.head;
+        const int seqlen_q = seqlen_q_of(arguments_);
         const int end = (conversion.first_query_tile + conversion.query_tiles) * block_q;
 #pragma unroll 1
         for (int64_t row = conversion.first_query_tile * block_q + rows_.first_row; row < end;
@@ -46,8 +49,15 @@ class Converter {
                           [&](int, int64_t at) { zero_piece(rows_.source(accumulator, at)); });
             }
             each_step(row, end, [&](int step, int64_t at) {
-                pieces[step].store(rows_.destination(d_q, at, strides.seqlen), strides.seqlen,
-                                   arguments_.softmax_scale);
+                int64_t row_in_head = at;
+                Gradient* d_q_of_head = d_q;
+                if constexpr (grouped_heads) {
+                    row_in_head = at % padded_seqlen_q_of(arguments_);
+                    d_q_of_head += at / padded_seqlen_q_of(arguments_) * strides.head;
+                }
+                pieces[step].store(rows_.destination(d_q_of_head, row_in_head, strides.seqlen),
+                                   strides.seqlen, arguments_.softmax_scale,
+                                   rows_.rows_from(row_in_head, seqlen_q));
             });
         }
         if (place_has_next) {

@@ -1,13 +1,14 @@
 // The dQ accumulator of the register-resident mma kernel, and its conversion to dQ's own type.
 //
 // It holds what the warps add as they hold it: the 16×8 fragments of mma (see mma.cuh), those of
-// the same 16 rows one after another, and in each the four numbers of every lane. seqlen_q is a
-// multiple of 16.
+// the same 16 rows one after another, and in each the four numbers of every lane. Rows are padded
+// to a multiple of 16.
 #pragma once
 
-#include "primitives/conversion.cuh"
+#include "attention_backward_mma_resident/gradient_stores.cuh"
 #include "primitives/mma.cuh"
 #include "primitives/types.cuh"
+#include "problem_options.cuh"
 
 namespace backlight::kernel {
 
@@ -26,19 +27,20 @@ struct FragmentPiece {
         }
     }
 
-    /// dQ = scale · accumulator, from the piece's first element on; rows are `stride` apart.
-    template <typename Element>
-    __device__ __forceinline__ void store(Element* d_q, int64_t stride, float scale) const {
-        *reinterpret_cast<uint4*>(d_q) =
-            uint4{pack<Element>(lanes[0].x * scale, lanes[0].y * scale),
-                  pack<Element>(lanes[1].x * scale, lanes[1].y * scale),
-                  pack<Element>(lanes[2].x * scale, lanes[2].y * scale),
-                  pack<Element>(lanes[3].x * scale, lanes[3].y * scale)};
-        *reinterpret_cast<uint4*>(d_q + 8 * stride) =
-            uint4{pack<Element>(lanes[0].z * scale, lanes[0].w * scale),
-                  pack<Element>(lanes[1].z * scale, lanes[1].w * scale),
-                  pack<Element>(lanes[2].z * scale, lanes[2].w * scale),
-                  pack<Element>(lanes[3].z * scale, lanes[3].w * scale)};
+    /// dQ = scale · accumulator, from the piece's first element on; rows are `stride` apart, and
+    /// those of the first `rows` exist.
+    template <typename Gradient>
+    __device__ __forceinline__ void store(Gradient* d_q, int64_t stride, float scale,
+                                          int64_t rows) const {
+        if (rows > 0) {
+            store_eight(d_q, float2{lanes[0].x, lanes[0].y}, float2{lanes[1].x, lanes[1].y},
+                        float2{lanes[2].x, lanes[2].y}, float2{lanes[3].x, lanes[3].y}, scale);
+        }
+        if (rows > 8) {
+            store_eight(d_q + 8 * stride, float2{lanes[0].z, lanes[0].w},
+                        float2{lanes[1].z, lanes[1].w}, float2{lanes[2].z, lanes[2].w},
+                        float2{lanes[3].z, lanes[3].w}, scale);
+        }
     }
 };
 
@@ -74,10 +76,18 @@ struct FragmentRows {
         return accumulator + row * head_dim + fragment * fragment_elements +
                row_in_fragment * mma_m;
     }
-    template <typename Element>
-    __device__ __forceinline__ Element* destination(Element* d_q, int64_t row,
-                                                    int64_t stride) const {
+    template <typename Gradient>
+    __device__ __forceinline__ Gradient* destination(Gradient* d_q, int64_t row,
+                                                     int64_t stride) const {
         return d_q + (row + row_in_fragment) * stride + fragment * mma_n;
+    }
+    /// Rows that exist from the piece's first on, of fragments whose first row is `row`; none where
+    /// its columns do not.
+    __device__ __forceinline__ int64_t rows_from(int64_t row, int64_t seqlen_q) const {
+        if (columns_qk < head_dim && fragment * mma_n >= columns_qk) {
+            return 0;
+        }
+        return specialisation::partial_query_tiles ? seqlen_q - row - row_in_fragment : mma_m;
     }
 };
 

@@ -5,8 +5,10 @@
 #include "arguments/attention_backward_mma_resident.h"
 #include "attention_backward_mma_resident/d_q_fragments.cuh"
 #include "attention_backward_mma_resident/fragments.cuh"
+#include "attention_backward_mma_resident/gradient_stores.cuh"
 #include "attention_backward_mma_resident/layout.cuh"
 #include "attention_backward_mma_resident/loader.cuh"
+#include "attention_backward_mma_resident/mask.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/conversion.cuh"
 #include "primitives/exponential.cuh"
@@ -32,19 +34,26 @@ class KeyWarp {
           loader_(arguments, shared, key_tile),
           warp_(warp),
           lane_(lane) {
-        const int64_t row = key_tile.first_query_tile() * block_q + d_q_row();
+        const int64_t row = first_query_of(arguments, key_tile) + d_q_row();
         d_q_place_ = accumulator_place(arguments, key_tile.batch_head) + row * head_dim +
                      d_q_column() / mma_n * fragment_elements + lane * 4;
     }
 
     /// Asks for the first tiles.
     __device__ __forceinline__ void begin() const {
-        if (warp_ == 0 && elect_one()) {
+        if (!is_unseen(arguments_, key_tile_) && warp_ == 0 && elect_one()) {
             loader_.load_first();
         }
     }
 
     __device__ __forceinline__ void work() {
+        if (is_unseen(arguments_, key_tile_)) {
+            wait_for_previous_kernel();
+            allow_next_kernel();
+            tell_added();
+            store_gradients();
+            return;
+        }
         mbarrier_wait(shared_.kv_full(), 0);
         const uint32_t v_address = rows_first(KvTile{shared_.v()}, first_key(), 0, lane_);
 #pragma unroll
@@ -57,20 +66,19 @@ class KeyWarp {
         // The accumulator has been zeroed by the delta kernel.
         wait_for_previous_kernel();
 
-        const int seqlen_q = seqlen_q_of(arguments_);
-        int query_start = key_tile_.first_query_tile() * block_q;
-        if constexpr (causal) {
-            // Below the diagonal the mask hides nothing.
-            step<0>(query_start, seqlen_q);
-            query_start += block_q;
-            if constexpr (tiles_on_diagonal == 2) {
-                step<1>(query_start, seqlen_q);
-                query_start += block_q;
-            }
-        }
+        if constexpr (grouped_heads) {
 #pragma unroll 1
-        for (; query_start < seqlen_q; query_start += block_q) {
-            step<below_diagonal>(query_start, seqlen_q);
+            for (int head = 0; head < heads_per_kv_head_of(arguments_); ++head) {
+                work_on_head(head);
+                // Past the tiles of this head that see no key after these, and of the next one
+                // before them.
+                const int64_t rows_visited = (queries_end_of(arguments_, key_tile_) -
+                                              first_query_of(arguments_, key_tile_) + block_q - 1) /
+                                             block_q * block_q;
+                d_q_place_ += (padded_seqlen_q_of(arguments_) - rows_visited) * head_dim;
+            }
+        } else {
+            work_on_head(0);
         }
         allow_next_kernel();
         tell_added();
@@ -79,14 +87,19 @@ class KeyWarp {
 
   private:
     // Which query tile of the diagonal it is, counted from the first; or that the mask hides
-    // nothing.
+    // nothing; or that what is hidden is worked out score by score.
     static constexpr int below_diagonal = -1;
+    static constexpr int at_edge = -2;
     static constexpr int tiles_on_diagonal = block_kv / block_q;
     static_assert(tiles_on_diagonal == 1 || tiles_on_diagonal == 2, "each is a call of step");
 
     /// The warp's first key in the tile.
     __device__ __forceinline__ int first_key() const {
         return warp_ * mma_m;
+    }
+    /// The thread's first key.
+    __device__ __forceinline__ int thread_key() const {
+        return key_tile_.kv_start + first_key() + lane_ / 4;
     }
     /// Its part of dQ.
     __device__ __forceinline__ int d_q_row() const {
@@ -96,11 +109,47 @@ class KeyWarp {
         return warp_ % d_q_column_parts * d_q_columns;
     }
 
+    /// The query tiles of one head of the group.
+    __device__ __forceinline__ void work_on_head(int head) {
+        const int end = queries_end_of(arguments_, key_tile_);
+        int query_start = first_query_of(arguments_, key_tile_);
+        if constexpr (causal) {
+            // Below the diagonal the mask hides nothing.
+            step<0>(query_start, end, head);
+            query_start += block_q;
+            if constexpr (tiles_on_diagonal == 2) {
+                step<1>(query_start, end, head);
+                query_start += block_q;
+            }
+        }
+#pragma unroll 1
+        for (; query_start < end; query_start += block_q) {
+            if (has_edges && is_edge(arguments_, key_tile_, query_start)) {
+                step<at_edge>(query_start, end, head);
+            } else {
+                step<below_diagonal>(query_start, end, head);
+            }
+        }
+    }
+
+    /// Asks for the tile after one, which may be the first of the group's next head.
+    __device__ __forceinline__ void load_next(int query_start, int end, int head) const {
+        if (query_start + block_q < end && elect_one()) {
+            loader_.load(tile_ + 1, head, query_start + block_q);
+        }
+        if constexpr (grouped_heads) {
+            if (query_start + block_q >= end && head + 1 < heads_per_kv_head_of(arguments_) &&
+                elect_one()) {
+                loader_.load(tile_ + 1, head + 1, first_query_of(arguments_, key_tile_));
+            }
+        }
+    }
+
     template <int diagonal>
-    __device__ __forceinline__ void step(int query_start, int seqlen_q) {
-        constexpr bool masked = diagonal != below_diagonal;
+    __device__ __forceinline__ void step(int query_start, int end, int head) {
+        constexpr bool on_diagonal = diagonal >= 0;
         // Of 16 keys each: those of which the tile's queries see any.
-        constexpr int seen_slices = masked ? (diagonal + 1) * query_slices : key_slices;
+        constexpr int seen_slices = on_diagonal ? (diagonal + 1) * query_slices : key_slices;
         const bool seen = seen_slices == key_slices || first_key() < seen_slices * mma_k;
         const QueryTile q_tile{shared_.q(tile_)};
         const QueryTile d_o_tile{shared_.d_o()};
@@ -118,7 +167,7 @@ class KeyWarp {
             multiply_v_by_queries(d_p, v_, columns_first(d_o_tile, 0, 0, lane_), d_k_);
 
             ScoreOperands p;
-            exponentiate<diagonal>(scores, p);
+            exponentiate<diagonal>(scores, p, query_start);
             multiply_by_operands(d_v_, p, rows_first(d_o_tile, 0, 0, lane_));
             differentiate(scores, d_p, d_s);
         }
@@ -131,9 +180,7 @@ class KeyWarp {
         // whole.
         if (warp_ == 0) {
             wait_for_others();
-            if (query_start + block_q < seqlen_q && elect_one()) {
-                loader_.load(tile_ + 1, query_start + block_q);
-            }
+            load_next(query_start, end, head);
         }
         if (seen) {
             multiply_by_operands(d_k_, d_s, rows_first(q_tile, 0, 0, lane_));
@@ -143,7 +190,7 @@ class KeyWarp {
         }
 
         DqAccumulator d_q = {};
-        const int lane = d_q_addresses_held && !masked
+        const int lane = d_q_addresses_held && !has_edges && !on_diagonal
                              ? lane_
                              : static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
         multiply_d_s_by_k<seen_slices>(d_q, columns_first(d_s_tile, 0, d_q_row(), lane),
@@ -203,12 +250,27 @@ class KeyWarp {
         return load_shared<float4>(address + slice * 64 + lane_ % 4 * 16);
     }
 
+    /// Nothing to hide where no edge is. The thread's place in the mask is not to be held across
+    /// the loop.
+    template <int diagonal>
+    __device__ __forceinline__ auto edge_scores(int query_start) const {
+        if constexpr (diagonal == at_edge) {
+            const int lane = static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
+            return EdgeScores(arguments_, key_tile_.kv_start + first_key() + lane / 4,
+                              query_start + lane % 4 * 2);
+        } else {
+            return WholeScores{};
+        }
+    }
+
     /// P = exp2(scale · log2(e) · S − LSE · log2(e)), in place, and as operands.
     template <int diagonal>
-    __device__ __forceinline__ void exponentiate(ScoreAccumulator& scores, ScoreOperands& p) const {
+    __device__ __forceinline__ void exponentiate(ScoreAccumulator& scores, ScoreOperands& p,
+                                                 int query_start) const {
         const float scale = arguments_.softmax_scale_log2;
         // How far the thread's first key lies behind its first query.
         const int behind = first_key() + lane_ / 4 - diagonal * block_q - lane_ % 4 * 2;
+        const auto edge = edge_scores<diagonal>(query_start);
 #pragma unroll
         for (int slice = 0; slice < query_slices; ++slice) {
             const float4 negated_lse = statistics(shared_.lse(), slice);
@@ -220,8 +282,10 @@ class KeyWarp {
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
                     float exponent = __fmaf_rn(scores[fragment][i], scale, i % 2 == 0 ? even : odd);
-                    if (diagonal != below_diagonal &&
-                        behind + i / 2 * 8 > fragment * mma_n + i % 2) {
+                    if (diagonal >= 0 && behind + i / 2 * 8 > fragment * mma_n + i % 2) {
+                        exponent = -infinity();
+                    }
+                    if (edge.hides(fragment, i)) {
                         exponent = -infinity();
                     }
                     scores[fragment][i] = exp2_approximate(exponent);
@@ -284,22 +348,29 @@ class KeyWarp {
         const float scale = arguments_.softmax_scale;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            Element* const d_k_row = row_of(arguments_.d_k, arguments_.d_k_strides, half * 8);
-            Element* const d_v_row = row_of(arguments_.d_v, arguments_.d_v_strides, half * 8);
+            if (partial_key_tiles && thread_key() + half * 8 >= seqlen_kv_of(arguments_)) {
+                continue;
+            }
+            Gradient* const d_k_row = row_of(arguments_.d_k, arguments_.d_k_strides, half * 8);
+            Gradient* const d_v_row = row_of(arguments_.d_v, arguments_.d_v_strides, half * 8);
 #pragma unroll
             for (int fragment = 0; fragment < gradient_fragments; ++fragment) {
-                *reinterpret_cast<uint32_t*>(d_k_row + fragment * mma_n) = pack<Element>(
-                    d_k_[fragment][half * 2] * scale, d_k_[fragment][half * 2 + 1] * scale);
-                *reinterpret_cast<uint32_t*>(d_v_row + fragment * mma_n) =
-                    pack<Element>(d_v_[fragment][half * 2], d_v_[fragment][half * 2 + 1]);
+                if (fragment * mma_n < columns_qk) {
+                    store_two(d_k_row + fragment * mma_n, d_k_[fragment][half * 2] * scale,
+                              d_k_[fragment][half * 2 + 1] * scale);
+                }
+                if (fragment * mma_n < columns_v) {
+                    store_two(d_v_row + fragment * mma_n, d_v_[fragment][half * 2],
+                              d_v_[fragment][half * 2 + 1]);
+                }
             }
         }
     }
     /// The thread's first element of the row that lies so far below its first one.
-    __device__ __forceinline__ Element* row_of(void* tensor, const Strides& strides,
-                                               int below) const {
-        const int64_t row = key_tile_.kv_start + first_key() + lane_ / 4 + below;
-        return static_cast<Element*>(tensor) + key_tile_.batch * strides.batch +
+    __device__ __forceinline__ Gradient* row_of(void* tensor, const Strides& strides,
+                                                int below) const {
+        const int64_t row = thread_key() + below;
+        return static_cast<Gradient*>(tensor) + key_tile_.batch * strides.batch +
                key_tile_.head * strides.head + row * strides.seqlen + lane_ % 4 * 2;
     }
 

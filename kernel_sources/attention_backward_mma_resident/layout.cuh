@@ -5,15 +5,21 @@
 #include "primitives/mma.cuh"
 #include "primitives/swizzle.cuh"
 #include "primitives/types.cuh"
+#include "problem_options.cuh"
 #include "specialisation.cuh"
 
 namespace backlight::kernel {
 
 using specialisation::block_kv;
 using specialisation::block_q;
+using specialisation::bounded_first_diagonal;
+using specialisation::bounded_last_diagonal;
 using specialisation::causal;
 using specialisation::converts_d_q;
+using specialisation::grouped_heads;
 using specialisation::head_dim;
+using specialisation::partial_key_tiles;
+using specialisation::partial_query_tiles;
 using Element = specialisation::Element;
 
 // --- Warps and registers ------------------------------------------------------------------------
@@ -53,7 +59,8 @@ constexpr int d_q_column_fragments = d_q_columns / mma_n;
 // two of them and 168 for three.
 constexpr int most_blocks_by_registers = head_dim == 64 && block_q == 32 ? 3 : 2;
 
-// Where three share them, a few addresses too many would be held across the loop.
+// Where three share them, a few addresses too many would be held across the loop; so they would
+// where its tiles may be edges.
 constexpr bool d_q_addresses_held = most_blocks_by_registers < 3;
 
 // --- Shared memory ------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 
 #include "arguments/attention_backward_mma_resident.h"
 #include "attention_backward_mma_resident/layout.cuh"
+#include "attention_backward_mma_resident/mask.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/bulk_copy.cuh"
 #include "primitives/dependent_launch.cuh"
@@ -21,59 +22,72 @@ class Loader {
     /// delta kernel, from which LSE and delta come, has ended.
     __device__ __forceinline__ void load_first() const {
         mbarrier_arrive_expect_bytes(shared_.kv_full(), 2 * KvTile::bytes);
-        load_rows<KvTile>(shared_.k(), arguments_.k, key_tile_.kv_start, shared_.kv_full());
-        load_rows<KvTile>(shared_.v(), arguments_.v, key_tile_.kv_start, shared_.kv_full());
-        const int query_start = key_tile_.first_query_tile() * block_q;
-        load_q(0, query_start);
-        load_d_o(query_start);
+        load_rows<KvTile>(shared_.k(), arguments_.k, key_tile_.head, key_tile_.kv_start,
+                          shared_.kv_full());
+        load_rows<KvTile>(shared_.v(), arguments_.v, key_tile_.head, key_tile_.kv_start,
+                          shared_.kv_full());
+        const int query_start = first_query_of(arguments_, key_tile_);
+        load_q(0, 0, query_start);
+        load_d_o(0, query_start);
         wait_for_previous_kernel();
-        load_lse(0, query_start);
-        load_delta(query_start);
+        load_lse(0, 0, query_start);
+        load_delta(0, query_start);
     }
 
-    /// Query tile `tile`, counted from the first, whose places nobody reads any more.
-    __device__ __forceinline__ void load(int tile, int query_start) const {
-        load_q(tile, query_start);
-        load_lse(tile, query_start);
-        load_d_o(query_start);
-        load_delta(query_start);
+    /// Query tile `tile`, counted from the first, whose places nobody reads any more; of that head
+    /// of the key tile's group.
+    __device__ __forceinline__ void load(int tile, int head_in_group, int query_start) const {
+        load_q(tile, head_in_group, query_start);
+        load_lse(tile, head_in_group, query_start);
+        load_d_o(head_in_group, query_start);
+        load_delta(head_in_group, query_start);
     }
 
   private:
     /// Copies `SharedTile::panels` panels, from row `row` of the head's matrix on.
     template <typename SharedTile>
-    __device__ __forceinline__ void load_rows(uint32_t destination, const TensorMap& map, int row,
-                                              uint32_t barrier) const {
+    __device__ __forceinline__ void load_rows(uint32_t destination, const TensorMap& map, int head,
+                                              int row, uint32_t barrier) const {
 #pragma unroll
         for (int panel = 0; panel < SharedTile::panels; ++panel) {
             tma_load_4d(destination + panel * SharedTile::panel_bytes, &map,
-                        panel * SharedTile::panel_columns, row, key_tile_.head, key_tile_.batch,
-                        barrier);
+                        panel * SharedTile::panel_columns, row, head, key_tile_.batch, barrier);
         }
     }
 
-    __device__ __forceinline__ void load_q(int tile, int query_start) const {
+    __device__ __forceinline__ void load_q(int tile, int head_in_group, int query_start) const {
         const uint32_t barrier = shared_.q_full(tile);
         mbarrier_arrive_expect_bytes(barrier, QueryTile::bytes + statistics_bytes);
-        load_rows<QueryTile>(shared_.q(tile), arguments_.q, query_start, barrier);
+        load_rows<QueryTile>(shared_.q(tile), arguments_.q, query_head(head_in_group), query_start,
+                             barrier);
     }
-    __device__ __forceinline__ void load_d_o(int query_start) const {
+    __device__ __forceinline__ void load_d_o(int head_in_group, int query_start) const {
         const uint32_t barrier = shared_.d_o_full();
         mbarrier_arrive_expect_bytes(barrier, QueryTile::bytes + statistics_bytes);
-        load_rows<QueryTile>(shared_.d_o(), arguments_.d_o, query_start, barrier);
+        load_rows<QueryTile>(shared_.d_o(), arguments_.d_o, query_head(head_in_group), query_start,
+                             barrier);
     }
 
-    __device__ __forceinline__ void load_lse(int tile, int query_start) const {
-        bulk_load(shared_.lse(), arguments_.negated_lse_log2 + first_row() + query_start,
+    __device__ __forceinline__ void load_lse(int tile, int head_in_group, int query_start) const {
+        bulk_load(shared_.lse(),
+                  arguments_.negated_lse_log2 + first_row(head_in_group) + query_start,
                   statistics_bytes, shared_.q_full(tile));
     }
-    __device__ __forceinline__ void load_delta(int query_start) const {
-        bulk_load(shared_.delta(), arguments_.negated_delta + first_row() + query_start,
+    __device__ __forceinline__ void load_delta(int head_in_group, int query_start) const {
+        bulk_load(shared_.delta(),
+                  arguments_.negated_delta + first_row(head_in_group) + query_start,
                   statistics_bytes, shared_.d_o_full());
     }
 
-    __device__ __forceinline__ int64_t first_row() const {
-        return static_cast<int64_t>(key_tile_.batch_head) * seqlen_q_of(arguments_);
+    __device__ __forceinline__ int query_head(int head_in_group) const {
+        return key_tile_.head * heads_per_kv_head_of(arguments_) + head_in_group;
+    }
+    /// Of the head's statistics.
+    __device__ __forceinline__ int64_t first_row(int head_in_group) const {
+        const int64_t head =
+            static_cast<int64_t>(key_tile_.batch_head) * heads_per_kv_head_of(arguments_) +
+            head_in_group;
+        return head * padded_seqlen_q_of(arguments_);
     }
 
     const MmaResidentArguments& arguments_;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "primitives/types.cuh"
+#include "problem_options.cuh"
 #include "specialisation.cuh"
 
 namespace backlight::kernel {
@@ -40,14 +41,38 @@ __device__ __forceinline__ int seqlen_kv_of(const Arguments& arguments) {
     return specialisation::seqlen_kv != 0 ? specialisation::seqlen_kv : arguments.seqlen_kv;
 }
 
-/// Lengths in tiles.
+/// Lengths in tiles, of which the last may be partial.
 template <typename Arguments>
 __device__ __forceinline__ int query_tiles_of(const Arguments& arguments) {
-    return seqlen_q_of(arguments) / specialisation::block_q;
+    constexpr int round_up = specialisation::partial_query_tiles ? specialisation::block_q - 1 : 0;
+    return (seqlen_q_of(arguments) + round_up) / specialisation::block_q;
 }
 template <typename Arguments>
 __device__ __forceinline__ int kv_tiles_of(const Arguments& arguments) {
-    return seqlen_kv_of(arguments) / specialisation::block_kv;
+    constexpr int round_up = specialisation::partial_key_tiles ? specialisation::block_kv - 1 : 0;
+    return (seqlen_kv_of(arguments) + round_up) / specialisation::block_kv;
+}
+
+/// Rows that a head has in the workspace.
+template <typename Arguments>
+__device__ __forceinline__ int padded_seqlen_q_of(const Arguments& arguments) {
+    return specialisation::partial_query_tiles ? query_tiles_of(arguments) * specialisation::block_q
+                                               : seqlen_q_of(arguments);
+}
+
+/// Heads of queries that use one head of keys and values. The heads of this file are those of keys
+/// and values: the query tiles of such a head are those of all its heads of queries.
+template <typename Arguments>
+__device__ __forceinline__ int heads_per_kv_head_of(const Arguments& arguments) {
+    if constexpr (specialisation::grouped_heads) {
+        return arguments.heads_per_kv_head;
+    } else {
+        return 1;
+    }
+}
+template <typename Arguments>
+__device__ __forceinline__ int all_query_tiles_of(const Arguments& arguments) {
+    return heads_per_kv_head_of(arguments) * query_tiles_of(arguments);
 }
 
 /// How many heads the accumulator has room for. Places come round: a head's is that of the one so
@@ -62,7 +87,7 @@ template <typename Arguments>
 __device__ __forceinline__ float* accumulator_place(const Arguments& arguments, int batch_head) {
     constexpr int tile_elements = specialisation::block_q * specialisation::head_dim;
     return arguments.d_q_accumulator + static_cast<int64_t>(batch_head % places_of(arguments)) *
-                                           query_tiles_of(arguments) * tile_elements;
+                                           all_query_tiles_of(arguments) * tile_elements;
 }
 
 /// What a ticket stands for. Heads are taken in groups, whose queries and dQ the L2 cache holds,
@@ -87,7 +112,7 @@ struct Work {
     template <typename Arguments>
     __device__ __forceinline__ Work(const Arguments& arguments, int group_heads, int ticket) {
         const int kv_tiles = kv_tiles_of(arguments);
-        const int query_tiles = query_tiles_of(arguments);
+        const int query_tiles = all_query_tiles_of(arguments);
         const int round = ticket / (group_heads * kv_tiles);
         const int in_round = ticket - round * group_heads * kv_tiles;
         const int kv_tile = in_round / group_heads;

@@ -62,7 +62,7 @@ TEST_CASE("mma_resident: a dropped wait for a tile is found") {
 TEST_CASE("mma_resident: a place that is filled before its readers are done is found") {
     const std::vector<PlantedFault> faults = {
         {"the next tile is asked for before the others have arrived",
-         {edit("wait_for_others();\n            if (query_start", "if (query_start"),
+         {edit("wait_for_others();\n            load_next(query_start", "load_next(query_start"),
           edit("        if (warp_ != 0) {\n            wait_for_others();",
                "        {\n            wait_for_others();")},
          wide(),
@@ -117,10 +117,10 @@ TEST_CASE("mma_resident: a copy over fragments that may be on their way is found
           edit("static_assert(v_offset >= q_second_offset && v_offset % 1024 == 0,",
                "static_assert(v_offset % 1024 == 0,"),
           edit(
-              "        const int query_start = key_tile_.first_query_tile() * block_q;\n        "
+              "        const int query_start = first_query_of(arguments_, key_tile_);\n        "
               "load_q(0,",
               "    }\n    __device__ __forceinline__ void load_second() const {\n        const int "
-              "query_start = key_tile_.first_query_tile() * block_q;\n        load_q(0,"),
+              "query_start = first_query_of(arguments_, key_tile_);\n        load_q(0,"),
           edit("// Each warp stores dS over V.\n        __syncthreads();",
                "__syncthreads();\n        if (warp_ == 0 && elect_one()) {\n            "
                "loader_.load_second();\n        }")},
@@ -265,8 +265,7 @@ TEST_CASE("mma_resident: what computes something else gives wrong numbers") {
          groups,
          {}},
         {"dQ without its scale",
-         {edit("pack<Element>(lanes[0].x * scale, lanes[0].y * scale)",
-               "pack<Element>(lanes[0].x, lanes[0].y)")},
+         {edit("pack<Gradient>(a.x * scale, a.y * scale)", "pack<Gradient>(a.x, a.y)")},
          wide(),
          {}},
         {"the lower half of each fragment of dQ not converted",

@@ -1,8 +1,10 @@
 #include "attention/validation.hpp"
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 
 #include "attention/family_support.hpp"
@@ -192,13 +194,19 @@ TEST_CASE("a softmax scale that is not finite is refused, while zero and negativ
 
 namespace {
 
-/// Every preset of every family refuses the problem as unsupported, with its family; so does the
-/// library's own choice, with all of them.
-void unsupported_everywhere(const AttentionProblem& problem,
-                            std::initializer_list<std::string_view> fragments) {
+/// Every preset refuses the problem as unsupported, with its family; so does a choice among them.
+/// But for mma_resident, where that takes it.
+void unsupported_by(const AttentionProblem& problem,
+                    std::initializer_list<std::string_view> fragments, bool resident_takes_it) {
     CHECK_NOTHROW(validate(problem));
     for (const KernelPreset& preset : kernel_presets()) {
         CAPTURE(preset.name);
+        if (resident_takes_it && preset.config.family == KernelFamily::mma_resident) {
+            CHECK_NOTHROW(validate(preset.config, problem, hopper()));
+            CHECK(tuning::is_legal(tuning::heuristic(problem, hopper()), problem, hopper()));
+            CHECK_NOTHROW(attention::require_any_family(problem, kernel_families()));
+            continue;
+        }
         check_refused(ErrorCode::unsupported, fragments,
                       [&] { validate(preset.config, problem, hopper()); });
         check_refused(ErrorCode::unsupported,
@@ -206,62 +214,84 @@ void unsupported_everywhere(const AttentionProblem& problem,
                       [&] { validate(preset.config, problem, hopper()); });
         CHECK_FALSE(tuning::is_legal(preset.config, problem, hopper()));
     }
+    static constexpr std::array others = {KernelFamily::mma, KernelFamily::wgmma};
+    const std::span<const KernelFamily> families =
+        resident_takes_it ? std::span<const KernelFamily>(others) : kernel_families();
     check_refused(ErrorCode::unsupported, fragments,
-                  [&] { attention::require_any_family(problem, kernel_families()); });
-    check_refused(ErrorCode::unsupported, {"for mma, wgmma, mma_resident"},
-                  [&] { attention::require_any_family(problem, kernel_families()); });
+                  [&] { attention::require_any_family(problem, families); });
+    check_refused(ErrorCode::unsupported, {"for mma, wgmma"},
+                  [&] { attention::require_any_family(problem, families); });
+}
+
+void unsupported_everywhere(const AttentionProblem& problem,
+                            std::initializer_list<std::string_view> fragments) {
+    unsupported_by(problem, fragments, false);
+}
+void taken_by_resident_alone(const AttentionProblem& problem,
+                             std::initializer_list<std::string_view> fragments) {
+    unsupported_by(problem, fragments, true);
 }
 
 }  // namespace
 
 TEST_CASE("a head_dim without kernels is unsupported, with those that have some") {
-    for (const std::int64_t head_dim : {8, 32, 96, 192, 256}) {
+    for (const std::int64_t head_dim : {8, 32, 96, 120}) {
         AttentionProblem problem = good_problem;
         problem.head_dim = head_dim;
-        unsupported_everywhere(problem, {"head_dim is " + std::to_string(head_dim), "64 or 128"});
+        taken_by_resident_alone(problem, {"head_dim is " + std::to_string(head_dim), "64 or 128"});
+    }
+    for (const std::int64_t head_dim : {136, 192, 256}) {
+        AttentionProblem problem = good_problem;
+        problem.head_dim = head_dim;
+        unsupported_everywhere(problem, {"head_dim is " + std::to_string(head_dim)});
+        check_refused(ErrorCode::unsupported, {"head_dim is", "at most 128 for mma_resident"},
+                      [&] { validate(kernel_preset("v5"), problem, hopper()); });
+        problem.head_dim_v = head_dim;
+        problem.head_dim = 128;
+        unsupported_everywhere(problem, {"head_dim_v is " + std::to_string(head_dim)});
     }
 }
 
-TEST_CASE("a causal mask over unequal lengths is unsupported, while without it they may differ") {
+TEST_CASE("a causal mask over unequal lengths is taken by mma_resident alone") {
     AttentionProblem problem = good_problem;
     problem.seqlen_kv = 512;
-    unsupported_everywhere(problem, {"seqlen_q is 256", "seqlen_kv is 512", "causal", "equal"});
+    taken_by_resident_alone(problem, {"seqlen_q is 256", "seqlen_kv is 512", "causal", "equal"});
     problem.causal = false;
     CHECK_NOTHROW(validate(kernel_preset("v3"), problem, hopper()));
 }
 
-TEST_CASE("grouped heads and values of another head dimension are unsupported by name") {
+TEST_CASE("grouped heads and other head dimensions of values are taken by mma_resident alone") {
     AttentionProblem problem = good_problem;
     problem.heads_kv = 4;
     problem.head_dim_v = 128;
     CHECK_NOTHROW(validate(kernel_preset("v3"), problem, hopper()));
     problem.heads_kv = 2;
-    unsupported_everywhere(problem, {"heads_kv is 2", "heads = 4"});
+    taken_by_resident_alone(problem, {"heads_kv is 2", "heads = 4"});
     problem.heads_kv = std::nullopt;
     problem.head_dim_v = 64;
-    unsupported_everywhere(problem, {"head_dim_v is 64", "head_dim = 128"});
+    taken_by_resident_alone(problem, {"head_dim_v is 64", "head_dim = 128"});
 }
 
-TEST_CASE("a window is unsupported by name unless it masks nothing") {
+TEST_CASE("a window is taken by mma_resident alone unless it masks nothing") {
     AttentionProblem problem = good_problem;
     problem.window_right = 0;  // as causal
     problem.window_left = 255;
     CHECK_NOTHROW(validate(kernel_preset("v3"), problem, hopper()));
     problem.window_left = 254;
-    unsupported_everywhere(problem, {"window_left is 254", "left out"});
+    taken_by_resident_alone(problem, {"window_left is 254", "left out"});
     problem = good_problem;
     problem.causal = false;
     problem.window_right = 255;
     CHECK_NOTHROW(validate(kernel_preset("v3"), problem, hopper()));
     // The causal mask said otherwise: the kernels go by the other field.
     problem.window_right = 0;
-    unsupported_everywhere(problem, {"window_right is 0", "left out"});
+    taken_by_resident_alone(problem, {"window_right is 0", "left out"});
 }
 
-TEST_CASE("fp32 gradients and determinism are unsupported by name") {
+TEST_CASE("fp32 gradients are taken by mma_resident alone and determinism by no family") {
     AttentionProblem problem = good_problem;
     problem.gradient_type = GradientType::fp32;
-    unsupported_everywhere(problem, {"gradient_type is fp32", "it must be input"});
+    taken_by_resident_alone(problem, {"gradient_type is fp32", "it must be input"});
     problem.gradient_type = GradientType::input;
     problem.deterministic = true;
     unsupported_everywhere(problem, {"deterministic is true", "it must be false"});
@@ -365,7 +395,7 @@ TEST_CASE("mma_resident fits every head_dim and target, and tall query tiles hea
         problem.head_dim = 128;
         CHECK_NOTHROW(validate(kernel_preset("v4"), problem, target));
         check_refused(ErrorCode::invalid_argument,
-                      {"block_q is 64", "32 for mma_resident, or 64 at head_dim 64"},
+                      {"block_q is 64", "32 for mma_resident, or 64 at head dimensions up to 64"},
                       [&] { validate(tall, problem, target); });
     }
 }
@@ -395,19 +425,19 @@ TEST_CASE("a configuration of mma_resident is refused by each of its rules") {
     }
 }
 
-TEST_CASE("mma_resident needs whole tiles of its queries and of 64 keys") {
+TEST_CASE("mma_resident takes lengths that tiles do not divide and the others refuse them") {
     AttentionProblem problem = good_problem;
     problem.causal = false;
-    problem.seqlen_q = 32;
+    problem.seqlen_q = 1;
     problem.seqlen_kv = 64;
     CHECK_NOTHROW(validate(kernel_preset("v4"), problem, blackwell()));
-    problem.seqlen_q = 48;
-    check_refused(ErrorCode::unsupported, {"seqlen_q is 48", "multiple of block_q = 32"},
-                  [&] { validate(kernel_preset("v4"), problem, blackwell()); });
+    check_refused(ErrorCode::unsupported, {"seqlen_q is 1", "multiple of block_q = 32"},
+                  [&] { validate(kernel_preset("v3"), problem, blackwell()); });
     problem.seqlen_q = 32;
     problem.seqlen_kv = 96;
+    CHECK_NOTHROW(validate(kernel_preset("v5"), problem, blackwell()));
     check_refused(ErrorCode::unsupported, {"seqlen_kv is 96", "multiple of block_kv = 64"},
-                  [&] { validate(kernel_preset("v4"), problem, blackwell()); });
+                  [&] { validate(kernel_preset("v3"), problem, blackwell()); });
 }
 
 TEST_CASE("what wgmma cannot count in 32 bits is refused, and the heuristic takes mma_resident") {

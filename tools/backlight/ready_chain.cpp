@@ -32,14 +32,15 @@ ReadyChain::ReadyChain(Session& session, const ProblemData& data, const TileConf
 
     const attention::WorkspaceLayout layout(problem, config);
     const BackwardTensors tensors = data.tensors();
-    delta_ = attention::delta_arguments(problem, tensors, layout, workspace);
+    delta_ = attention::delta_arguments(problem, config, tensors, layout, workspace);
     main_ = attention::main_arguments(
         problem, config, tensors, layout, workspace,
-        [&](const char* /*operand*/, const ConstTensorView& view, std::int64_t seqlen, int rows,
-            kernel::TensorMap& map) {
-            session.device().encode(attention::tile_map_request(problem, view, seqlen, rows), map);
+        [&](const char* /*operand*/, const ConstTensorView& view, const attention::Extents& extents,
+            int rows, kernel::TensorMap& map) {
+            session.device().encode(attention::tile_map_request(problem.dtype, view, extents, rows),
+                                    map);
         });
-    convert_ = attention::convert_arguments(problem, tensors, layout, workspace);
+    convert_ = attention::convert_arguments(problem, config, tensors, layout, workspace);
 }
 
 std::size_t ReadyChain::workspace_bytes(const AttentionProblem& problem, const TileConfig& config) {

@@ -1,6 +1,7 @@
 #include <cstdint>
 
 #include "attention/kernels.hpp"
+#include "attention/tiles.hpp"
 #include "compiler/specialisation.hpp"
 
 namespace backlight::attention {
@@ -13,12 +14,15 @@ KernelPlan convert_kernel(const AttentionProblem& problem, const TileConfig& con
                           const device::Target& target) {
     compiler::SpecialisationWriter specialisation("attention_backward_convert");
     specialisation.type("Element", element_type(problem.dtype))
-        .integer("head_dim", problem.head_dim)
+        .integer("head_dim", tile_head_dim(problem))
         .integer("threads", convert_threads)
         .integer("rows_per_block", rows_per_block)
         .boolean("accumulator_in_fragment_order", config.family == KernelFamily::mma_resident,
                  "as the kernel's threads hold dQ");
-    const std::int64_t row_blocks = (problem.seqlen_q + rows_per_block - 1) / rows_per_block;
+    write_partial_query_tiles(specialisation, problem, config);
+    write_head_dims(specialisation, problem);
+    write_gradient_type(specialisation, problem);
+    const std::int64_t row_blocks = tiles_of(problem.seqlen_q, rows_per_block);
     return {
         .request = {.source = "attention_backward_convert.cu",
                     .entry = "attention_backward_convert",
@@ -31,7 +35,7 @@ KernelPlan convert_kernel(const AttentionProblem& problem, const TileConfig& con
 }
 
 kernel::ConvertArguments convert_arguments(const AttentionProblem& problem,
-                                           const BackwardTensors& tensors,
+                                           const TileConfig& config, const BackwardTensors& tensors,
                                            const WorkspaceLayout& layout,
                                            void* workspace) noexcept {
     return {
@@ -41,6 +45,7 @@ kernel::ConvertArguments convert_arguments(const AttentionProblem& problem,
         .softmax_scale = problem.effective_softmax_scale(),
         .heads = static_cast<int>(problem.heads),
         .seqlen_q = static_cast<int>(problem.seqlen_q),
+        .padded_seqlen_q = static_cast<int>(padded_seqlen_q(problem, config)),
     };
 }
 

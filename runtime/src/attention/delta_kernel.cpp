@@ -2,6 +2,7 @@
 
 #include "attention/kernels.hpp"
 #include "attention/rounds.hpp"
+#include "attention/tiles.hpp"
 #include "compiler/specialisation.hpp"
 
 namespace backlight::attention {
@@ -14,14 +15,16 @@ KernelPlan delta_kernel(const AttentionProblem& problem, const TileConfig& confi
                         const device::Target& target) {
     compiler::SpecialisationWriter specialisation("attention_backward_delta");
     specialisation.type("Element", element_type(problem.dtype))
-        .integer("head_dim", problem.head_dim)
+        .integer("head_dim", tile_head_dim(problem))
         .integer("threads", delta_threads)
         .integer("rows_per_block", rows_per_block)
         .boolean("statistics_in_fragment_order", config.family != KernelFamily::mma,
                  "as kernels with keys as rows read them")
         .boolean("counts_progress", converts_d_q(config),
                  "blocks of the main kernel wait for each other");
-    const std::int64_t row_blocks = (problem.seqlen_q + rows_per_block - 1) / rows_per_block;
+    write_partial_query_tiles(specialisation, problem, config);
+    write_head_dims(specialisation, problem);
+    const std::int64_t row_blocks = tiles_of(padded_seqlen_q(problem, config), rows_per_block);
     return {
         .request = {.source = "attention_backward_delta.cu",
                     .entry = "attention_backward_delta",
@@ -33,7 +36,7 @@ KernelPlan delta_kernel(const AttentionProblem& problem, const TileConfig& confi
     };
 }
 
-kernel::DeltaArguments delta_arguments(const AttentionProblem& problem,
+kernel::DeltaArguments delta_arguments(const AttentionProblem& problem, const TileConfig& config,
                                        const BackwardTensors& tensors,
                                        const WorkspaceLayout& layout, void* workspace) noexcept {
     return {
@@ -52,6 +55,7 @@ kernel::DeltaArguments delta_arguments(const AttentionProblem& problem,
         .accumulator_heads = static_cast<int>(layout.accumulator_heads),
         .heads = static_cast<int>(problem.heads),
         .seqlen_q = static_cast<int>(problem.seqlen_q),
+        .padded_seqlen_q = static_cast<int>(padded_seqlen_q(problem, config)),
     };
 }
 

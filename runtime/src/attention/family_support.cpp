@@ -19,10 +19,9 @@ constexpr std::array<std::int64_t, 2> square_head_dims = {64, 128};
 /// What kernels take beyond equal heads and head dimensions, whole tiles, no mask or the causal one
 /// over equal lengths, and gradients in the type of the inputs.
 struct Features {
-    /// Of queries and keys.
-    std::span<const std::int64_t> head_dims = square_head_dims;
-    /// Values of another head dimension.
-    bool other_head_dim_v = false;
+    /// Every head dimension up to this, of queries and keys and of values, in any combination; 0:
+    /// only those of square_head_dims, the same of both.
+    std::int64_t any_head_dim_up_to = 0;
     /// Fewer heads of keys and values than of queries.
     bool grouped_heads = false;
     /// Lengths that the tiles do not divide.
@@ -41,7 +40,12 @@ constexpr Features features_of(KernelFamily family) {
         case KernelFamily::wgmma:
             return {};
         case KernelFamily::mma_resident:
-            return {};
+            return {.any_head_dim_up_to = 128,
+                    .grouped_heads = true,
+                    .partial_tiles = true,
+                    .oblong_causal = true,
+                    .window = true,
+                    .fp32_gradients = true};
         case KernelFamily::mma:
             return {};
     }
@@ -62,6 +66,30 @@ Unsupported window_unsupported(const AttentionProblem& problem) {
             "it must be left out"};
 }
 
+std::optional<Unsupported> unsupported_head_dim(const AttentionProblem& problem,
+                                                std::int64_t any_up_to) {
+    const std::int64_t head_dim_v = problem.effective_head_dim_v();
+    if (any_up_to > 0) {
+        const std::string rule = fmt::format("it must be at most {}", any_up_to);
+        if (problem.head_dim > any_up_to) {
+            return Unsupported{fmt::format("head_dim is {}", problem.head_dim), rule};
+        }
+        if (head_dim_v > any_up_to) {
+            return Unsupported{fmt::format("head_dim_v is {}", head_dim_v), rule};
+        }
+        return std::nullopt;
+    }
+    if (std::ranges::count(square_head_dims, problem.head_dim) == 0) {
+        return Unsupported{fmt::format("head_dim is {}", problem.head_dim),
+                           fmt::format("it must be {}", fmt::join(square_head_dims, " or "))};
+    }
+    if (head_dim_v != problem.head_dim) {
+        return Unsupported{fmt::format("head_dim_v is {}", head_dim_v),
+                           fmt::format("it must be head_dim = {}", problem.head_dim)};
+    }
+    return std::nullopt;
+}
+
 std::optional<Unsupported> unsupported_length(std::string_view length, std::int64_t seqlen,
                                               std::string_view tile, int rows) {
     if (seqlen % rows == 0) {
@@ -76,13 +104,8 @@ std::optional<Unsupported> unsupported_length(std::string_view length, std::int6
 std::optional<Unsupported> unsupported_feature(const AttentionProblem& problem,
                                                KernelFamily family) {
     const Features features = features_of(family);
-    if (std::ranges::count(features.head_dims, problem.head_dim) == 0) {
-        return Unsupported{fmt::format("head_dim is {}", problem.head_dim),
-                           fmt::format("it must be {}", fmt::join(features.head_dims, " or "))};
-    }
-    if (!features.other_head_dim_v && problem.effective_head_dim_v() != problem.head_dim) {
-        return Unsupported{fmt::format("head_dim_v is {}", problem.effective_head_dim_v()),
-                           fmt::format("it must be head_dim = {}", problem.head_dim)};
+    if (auto lack = unsupported_head_dim(problem, features.any_head_dim_up_to)) {
+        return lack;
     }
     if (!features.grouped_heads && problem.effective_heads_kv() != problem.heads) {
         return Unsupported{fmt::format("heads_kv is {}", problem.effective_heads_kv()),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "attention/rounds.hpp"
+#include "attention/tiles.hpp"
 #include "attention/validation.hpp"
 #include "backlight/error.hpp"
 
@@ -57,21 +58,47 @@ void write_mma_repeats(compiler::SpecialisationWriter& specialisation, int mma_r
     }
 }
 
+void write_partial_query_tiles(compiler::SpecialisationWriter& specialisation,
+                               const AttentionProblem& problem, const TileConfig& config) {
+    if (problem.seqlen_q % config.block_q != 0) {
+        specialisation.boolean("partial_query_tiles", true,
+                               "seqlen_q is no multiple of the main kernel's block_q");
+    }
+}
+
+void write_head_dims(compiler::SpecialisationWriter& specialisation,
+                     const AttentionProblem& problem) {
+    if (problem.head_dim != tile_head_dim(problem)) {
+        specialisation.integer("head_dim_qk", problem.head_dim, "columns that Q and K have");
+    }
+    if (problem.effective_head_dim_v() != tile_head_dim(problem)) {
+        specialisation.integer("head_dim_v", problem.effective_head_dim_v(),
+                               "columns that V and O have");
+    }
+}
+
+void write_gradient_type(compiler::SpecialisationWriter& specialisation,
+                         const AttentionProblem& problem) {
+    if (problem.gradient_type == GradientType::fp32) {
+        specialisation.boolean("fp32_gradients", true, "dQ, dK and dV are not rounded");
+    }
+}
+
 MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& config,
                              const BackwardTensors& tensors, const WorkspaceLayout& layout,
                              void* workspace, const EncodeMap& encode) {
     const auto encode_operands = [&](auto& arguments) {
-        encode("q", tensors.q, problem.seqlen_q, config.block_q, arguments.q);
-        encode("d_o", tensors.d_o, problem.seqlen_q, config.block_q, arguments.d_o);
-        encode("k", tensors.k, problem.seqlen_kv, config.block_kv, arguments.k);
-        encode("v", tensors.v, problem.seqlen_kv, config.block_kv, arguments.v);
+        encode("q", tensors.q, query_extents(problem), config.block_q, arguments.q);
+        encode("d_o", tensors.d_o, output_extents(problem), config.block_q, arguments.d_o);
+        encode("k", tensors.k, key_extents(problem), config.block_kv, arguments.k);
+        encode("v", tensors.v, value_extents(problem), config.block_kv, arguments.v);
     };
     if (config.family == KernelFamily::wgmma) {
         kernel::WgmmaArguments arguments = wgmma_arguments(problem, config, layout, workspace);
         encode_operands(arguments);
-        encode("d_q", tensors.d_q, problem.seqlen_q, config.block_q, arguments.d_q);
-        encode("d_k", tensors.d_k, problem.seqlen_kv, wgmma_keys_per_warpgroup, arguments.d_k);
-        encode("d_v", tensors.d_v, problem.seqlen_kv, wgmma_keys_per_warpgroup, arguments.d_v);
+        encode("d_q", tensors.d_q, query_extents(problem), config.block_q, arguments.d_q);
+        encode("d_k", tensors.d_k, key_extents(problem), wgmma_keys_per_warpgroup, arguments.d_k);
+        encode("d_v", tensors.d_v, value_extents(problem), wgmma_keys_per_warpgroup, arguments.d_v);
         return {arguments};
     }
     if (config.family == KernelFamily::mma_resident) {

@@ -7,6 +7,7 @@
 
 #include "arguments/attention_backward.h"
 #include "arguments/attention_backward_mma_resident.h"
+#include "attention/extents.hpp"
 #include "attention/rounds.hpp"
 #include "attention/workspace.hpp"
 #include "backlight/problem.hpp"
@@ -36,7 +37,7 @@ inline constexpr int wgmma_keys_per_warpgroup = 64;
 /// attention_backward_delta.cu
 KernelPlan delta_kernel(const AttentionProblem& problem, const TileConfig& config,
                         const device::Target& target);
-kernel::DeltaArguments delta_arguments(const AttentionProblem& problem,
+kernel::DeltaArguments delta_arguments(const AttentionProblem& problem, const TileConfig& config,
                                        const BackwardTensors& tensors,
                                        const WorkspaceLayout& layout, void* workspace) noexcept;
 
@@ -74,7 +75,7 @@ struct MainArguments {
 
 /// Fills a tensor map: of the operand of that name, whose rows are copied `rows` at a time.
 using EncodeMap = std::function<void(const char* operand, const ConstTensorView& view,
-                                     std::int64_t seqlen, int rows, kernel::TensorMap& map)>;
+                                     const Extents& extents, int rows, kernel::TensorMap& map)>;
 
 MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& config,
                              const BackwardTensors& tensors, const WorkspaceLayout& layout,
@@ -82,14 +83,14 @@ MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& 
 
 /// The tensor map of one of its operands (Q, dO: seqlen_q rows in tiles of block_q; K, V: seqlen_kv
 /// rows in tiles of block_kv).
-tensor_map::Request tile_map_request(const AttentionProblem& problem, const ConstTensorView& view,
-                                     std::int64_t seqlen, int tile_rows) noexcept;
+tensor_map::Request tile_map_request(DataType type, const ConstTensorView& view,
+                                     const Extents& extents, int tile_rows) noexcept;
 
 /// attention_backward_convert.cu, for kernels that do not convert dQ themselves.
 KernelPlan convert_kernel(const AttentionProblem& problem, const TileConfig& config,
                           const device::Target& target);
 kernel::ConvertArguments convert_arguments(const AttentionProblem& problem,
-                                           const BackwardTensors& tensors,
+                                           const TileConfig& config, const BackwardTensors& tensors,
                                            const WorkspaceLayout& layout, void* workspace) noexcept;
 
 /// Most times that a product may be made for `backward_chain`'s measurement.
@@ -107,6 +108,14 @@ std::vector<KernelPlan> backward_chain(const AttentionProblem& problem, const Ti
 /// The constant that repeats products, where they are repeated: a kernel's text, by which the cache
 /// finds it, says nothing of it otherwise.
 void write_mma_repeats(compiler::SpecialisationWriter& specialisation, int mma_repeats);
+
+/// Constants of kernel_sources/problem_options.cuh, likewise where the problem needs them alone.
+void write_partial_query_tiles(compiler::SpecialisationWriter& specialisation,
+                               const AttentionProblem& problem, const TileConfig& config);
+void write_head_dims(compiler::SpecialisationWriter& specialisation,
+                     const AttentionProblem& problem);
+void write_gradient_type(compiler::SpecialisationWriter& specialisation,
+                         const AttentionProblem& problem);
 
 /// What `inspect` and a plan tell of a compiled kernel.
 KernelResources kernel_resources(const KernelPlan& plan, const compiler::KernelLookup& compiled);
@@ -133,7 +142,7 @@ template <typename Arguments>
 void set_rounds(Arguments& arguments, const AttentionProblem& problem,
                 const TileConfig& config) noexcept {
     const Rounds rounds(problem, config);
-    arguments.batch_heads = static_cast<int>(problem.batch * problem.heads);
+    arguments.batch_heads = static_cast<int>(problem.batch * problem.effective_heads_kv());
     arguments.tickets = static_cast<int>(rounds.tickets());
     arguments.conversion_lag = static_cast<int>(rounds.conversion_lag);
     arguments.accumulator_heads = static_cast<int>(rounds.accumulator_heads);

@@ -25,6 +25,14 @@ struct MaskBand {
     static std::int64_t highest_diagonal(const AttentionProblem& problem) noexcept {
         return problem.seqlen_kv - 1;
     }
+
+    /// Whether it cuts anything off on that side.
+    bool is_bounded_first(const AttentionProblem& problem) const noexcept {
+        return first_diagonal > lowest_diagonal(problem);
+    }
+    bool is_bounded_last(const AttentionProblem& problem) const noexcept {
+        return last_diagonal < highest_diagonal(problem);
+    }
 };
 
 }  // namespace backlight::attention

@@ -48,20 +48,21 @@ kernel::MmaArguments mma_arguments(const AttentionProblem& problem, const Backwa
     return arguments;
 }
 
-tensor_map::Request tile_map_request(const AttentionProblem& problem, const ConstTensorView& view,
-                                     std::int64_t seqlen, int tile_rows) noexcept {
+tensor_map::Request tile_map_request(DataType type, const ConstTensorView& view,
+                                     const Extents& extents, int tile_rows) noexcept {
     // A stride over a single index is never used, but must still obey TMA's rules.
     const auto stride = [&](std::int64_t extent, std::int64_t given) {
-        return extent == 1 ? problem.head_dim : given;
+        return extent == 1 ? extents.head_dim : given;
     };
     constexpr std::int64_t panel_columns = 64;  // 128 bytes, the widest swizzle
     return {
         .address = view.data,
-        .type = problem.dtype == DataType::fp16 ? tensor_map::ElementType::fp16
-                                                : tensor_map::ElementType::bf16,
-        .extents = {problem.head_dim, seqlen, problem.heads, problem.batch},
-        .strides = {stride(seqlen, view.stride_seqlen), stride(problem.heads, view.stride_head),
-                    stride(problem.batch, view.stride_batch)},
+        .type =
+            type == DataType::fp16 ? tensor_map::ElementType::fp16 : tensor_map::ElementType::bf16,
+        .extents = {extents.head_dim, extents.seqlen, extents.heads, extents.batch},
+        .strides = {stride(extents.seqlen, view.stride_seqlen),
+                    stride(extents.heads, view.stride_head),
+                    stride(extents.batch, view.stride_batch)},
         .box = {panel_columns, tile_rows, 1, 1},
         .swizzle = tensor_map::Swizzle::bytes_128,
     };

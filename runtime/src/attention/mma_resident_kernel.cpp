@@ -1,19 +1,51 @@
 #include <cstdint>
 
 #include "attention/kernels.hpp"
+#include "attention/mask.hpp"
+#include "attention/tiles.hpp"
 #include "compiler/specialisation.hpp"
 
 namespace backlight::attention {
 
+namespace {
+
+/// The causal mask over equal lengths of whole tiles, whose diagonal lies in all tiles alike.
+/// Groups of heads do without what that saves: it would cost their loop registers that it has not.
+bool is_square_causal(const AttentionProblem& problem, const TileConfig& config) {
+    const MaskBand band(problem);
+    return band.last_diagonal == 0 && !band.is_bounded_first(problem) &&
+           problem.seqlen_q == problem.seqlen_kv && problem.seqlen_q % config.block_kv == 0 &&
+           problem.heads == problem.effective_heads_kv();
+}
+
+void write_band(compiler::SpecialisationWriter& specialisation, const AttentionProblem& problem,
+                const TileConfig& config) {
+    const MaskBand band(problem);
+    if (is_square_causal(problem, config)) {
+        return;
+    }
+    const bool first = band.is_bounded_first(problem);
+    // A window has both bounds, even where the second cuts nothing off.
+    if (first || band.is_bounded_last(problem)) {
+        specialisation.boolean("bounded_last_diagonal", true, "keys after it are hidden");
+    }
+    if (first) {
+        specialisation.boolean("bounded_first_diagonal", true, "keys before it are hidden");
+    }
+}
+
+}  // namespace
+
 KernelPlan mma_resident_kernel(const AttentionProblem& problem, const TileConfig& config,
                                const device::Target& target, int mma_repeats) {
     const bool constant = config.sequence_lengths == SequenceLengths::compile_time;
-    const std::size_t shared_bytes = shared_memory_bytes(config, problem.head_dim);
+    const std::size_t shared_bytes = shared_memory_bytes(config, tile_head_dim(problem));
 
     compiler::SpecialisationWriter specialisation("attention_backward_mma_resident");
     specialisation.type("Element", element_type(problem.dtype))
-        .integer("head_dim", problem.head_dim)
-        .boolean("causal", problem.causal, "query i attends to keys 0 ... i")
+        .integer("head_dim", tile_head_dim(problem))
+        .boolean("causal", is_square_causal(problem, config),
+                 "query i attends to keys 0 ... i, of equal lengths in whole tiles")
         .integer("block_q", config.block_q, "query rows a tile")
         .integer("block_kv", config.block_kv, "key rows a thread block")
         .integer("seqlen_q", constant ? problem.seqlen_q : 0, "0: a kernel argument")
@@ -22,6 +54,16 @@ KernelPlan mma_resident_kernel(const AttentionProblem& problem, const TileConfig
         .integer("shared_bytes", static_cast<std::int64_t>(shared_bytes), "as the host counts")
         .integer("shared_bytes_per_multiprocessor",
                  static_cast<std::int64_t>(target.shared_bytes_per_multiprocessor));
+    write_partial_query_tiles(specialisation, problem, config);
+    if (problem.seqlen_kv % config.block_kv != 0) {
+        specialisation.boolean("partial_key_tiles", true, "seqlen_kv is no multiple of block_kv");
+    }
+    write_head_dims(specialisation, problem);
+    write_gradient_type(specialisation, problem);
+    write_band(specialisation, problem, config);
+    if (problem.heads != problem.effective_heads_kv()) {
+        specialisation.boolean("grouped_heads", true, "several of queries use one of keys");
+    }
     write_mma_repeats(specialisation, mma_repeats);
 
     // Each takes one ticket.
@@ -52,8 +94,13 @@ kernel::MmaResidentArguments mma_resident_arguments(const AttentionProblem& prob
     arguments.d_q_strides = strides_of(tensors.d_q);
     arguments.counters = layout.counters(workspace);
     set_problem(arguments, problem);
+    arguments.heads = static_cast<int>(problem.effective_heads_kv());
+    arguments.heads_per_kv_head = static_cast<int>(problem.heads / problem.effective_heads_kv());
     set_rounds(arguments, problem, config);
     arguments.heads_per_group = static_cast<int>(Rounds(problem, config).group_heads);
+    const MaskBand band(problem);
+    arguments.first_diagonal = static_cast<int>(band.first_diagonal);
+    arguments.last_diagonal = static_cast<int>(band.last_diagonal);
     return arguments;
 }
 

@@ -37,20 +37,22 @@ void ChainPlan::prepare() const {
     }
 }
 
-void ChainPlan::tensor_map(const char* operand, const ConstTensorView& view, std::int64_t seqlen,
+void ChainPlan::tensor_map(const char* operand, const ConstTensorView& view, const Extents& extents,
                            int rows, kernel::TensorMap& map) const {
     const tensor_map::CacheKey key{
         .address = reinterpret_cast<std::uint64_t>(view.data),
         .stride_batch = view.stride_batch,
         .stride_head = view.stride_head,
         .stride_seqlen = view.stride_seqlen,
-        .seqlen = seqlen,
+        .seqlen = extents.seqlen,
+        .heads = extents.heads,
+        .head_dim = extents.head_dim,
         .rows = rows,
     };
     if (maps_.find(key, map)) {
         return;
     }
-    const tensor_map::Request request = tile_map_request(problem_, view, seqlen, rows);
+    const tensor_map::Request request = tile_map_request(problem_.dtype, view, extents, rows);
     tensor_map::check(request, operand);
     device_->encode(request, map);
     counters_->tensor_maps_encoded.fetch_add(1, std::memory_order_relaxed);
@@ -68,13 +70,14 @@ void ChainPlan::run(const BackwardTensors& tensors, void* workspace, std::size_t
     }
 
     // Everything that can be refused is refused before the first launch.
-    const kernel::DeltaArguments delta = delta_arguments(problem_, tensors, layout_, workspace);
+    const kernel::DeltaArguments delta =
+        delta_arguments(problem_, config_, tensors, layout_, workspace);
     const MainArguments main = main_arguments(
         problem_, config_, tensors, layout_, workspace,
-        [this](const char* operand, const ConstTensorView& view, std::int64_t seqlen, int rows,
-               kernel::TensorMap& map) { tensor_map(operand, view, seqlen, rows, map); });
+        [this](const char* operand, const ConstTensorView& view, const Extents& extents, int rows,
+               kernel::TensorMap& map) { tensor_map(operand, view, extents, rows, map); });
     const kernel::ConvertArguments convert =
-        convert_arguments(problem_, tensors, layout_, workspace);
+        convert_arguments(problem_, config_, tensors, layout_, workspace);
 
     const std::array<const void*, 3> arguments = {&delta, main.data(), &convert};
     for (std::size_t i = 0; i < kernels_.size(); ++i) {

@@ -48,8 +48,8 @@ class ChainPlan final : public BackwardPlan {
               std::shared_ptr<Counters> counters);
 
     /// The map of a tensor whose rows are copied `rows` at a time: from the cache, or encoded.
-    void tensor_map(const char* operand, const ConstTensorView& view, std::int64_t seqlen, int rows,
-                    kernel::TensorMap& map) const;
+    void tensor_map(const char* operand, const ConstTensorView& view, const Extents& extents,
+                    int rows, kernel::TensorMap& map) const;
 
     AttentionProblem problem_;
     TileConfig config_;

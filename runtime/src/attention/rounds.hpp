@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "attention/tiles.hpp"
 #include "backlight/problem.hpp"
 #include "backlight/tile_config.hpp"
 
@@ -13,10 +14,10 @@ constexpr bool converts_d_q(const TileConfig& config) noexcept {
     return config.family == KernelFamily::wgmma || config.converts_d_q;
 }
 
-/// How the tickets of a kernel that takes heads in groups are made of rounds: see Work in
-/// attention_backward_rounds/work.cuh. The problem and the configuration are valid.
+/// How the tickets of a kernel that takes heads (of keys and values) in groups are made of rounds:
+/// see Work in attention_backward_rounds/work.cuh. The problem and the configuration are valid.
 struct Rounds {
-    std::int64_t group_heads;      // for wgmma a constant of the kernel, else no more than there are
+    std::int64_t group_heads;  // for wgmma a constant of the kernel, else no more than there are
     std::int64_t tickets_a_round;  // key tiles of a group of heads
     std::int64_t groups;
     std::int64_t resident_blocks;
@@ -34,11 +35,11 @@ struct Rounds {
         const auto ceiling = [](std::int64_t value, std::int64_t unit) {
             return (value + unit - 1) / unit;
         };
-        const std::int64_t heads = problem.batch * problem.heads;
+        const std::int64_t heads = problem.batch * problem.effective_heads_kv();
         group_heads = config.family == KernelFamily::wgmma
                           ? config.heads_per_group
                           : std::min<std::int64_t>(config.heads_per_group, heads);
-        tickets_a_round = group_heads * (problem.seqlen_kv / config.block_kv);
+        tickets_a_round = group_heads * kv_tiles(problem, config);
         groups = ceiling(heads, group_heads);
         accumulator_heads = heads;
         if (converts_d_q(config)) {
@@ -53,14 +54,14 @@ struct Rounds {
 
   private:
     /// Of any card of the kernel's kind. More of them would only wait more.
-    static constexpr std::int64_t most_resident_blocks(const AttentionProblem& problem,
-                                                       const TileConfig& config) noexcept {
+    static std::int64_t most_resident_blocks(const AttentionProblem& problem,
+                                             const TileConfig& config) noexcept {
         // One a multiprocessor, and no Hopper card has more than 132.
         if (config.family == KernelFamily::wgmma) {
             return 132;
         }
         // Two or three, and no card with 100 KiB of shared memory has more than 188.
-        return 188 * (problem.head_dim == 64 && config.block_q == 32 ? 3 : 2);
+        return 188 * (tile_head_dim(problem) == 64 && config.block_q == 32 ? 3 : 2);
     }
 };
 

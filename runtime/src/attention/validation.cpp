@@ -15,6 +15,7 @@
 #include "attention/family_support.hpp"
 #include "attention/kernels.hpp"
 #include "attention/rounds.hpp"
+#include "attention/tiles.hpp"
 #include "attention/workspace.hpp"
 #include "backlight/error.hpp"
 #include "gradient_values.hpp"
@@ -170,8 +171,9 @@ void validate_wgmma(const TileConfig& config, const device::Target& target,
 
 void validate_mma_resident(const TileConfig& config, const AttentionProblem& problem,
                            const Require& require) {
-    require(config.block_q == 32 || (config.block_q == 64 && problem.head_dim == 64), "block_q",
-            config.block_q, "it must be 32 for mma_resident, or 64 at head_dim 64");
+    require(config.block_q == 32 || (config.block_q == 64 && tile_head_dim(problem) == 64),
+            "block_q", config.block_q,
+            "it must be 32 for mma_resident, or 64 at head dimensions up to 64");
     require(config.block_kv == 64, "block_kv", config.block_kv, "it must be 64 for mma_resident");
     require(config.warps == 4, "warps", config.warps, "it must be 4 for mma_resident");
     require(config.stages == 2, "stages", config.stages, "it must be 2 for mma_resident");
@@ -187,17 +189,18 @@ void validate_rounds(const TileConfig& config, const AttentionProblem& problem) 
         throw Error(ErrorCode::unsupported,
                     fmt::format("batch · heads · seqlen_kv / block_kv is {} · {} · {}: {} takes {} "
                                 "tickets for it, of which it counts at most {}",
-                                problem.batch, problem.heads, problem.seqlen_kv / config.block_kv,
+                                problem.batch, problem.heads, kv_tiles(problem, config),
                                 to_string(config.family), rounds.tickets(), most_tickets));
     }
-    const std::int64_t query_tiles = problem.seqlen_q / config.block_q;
-    const std::int64_t kv_tiles = problem.seqlen_kv / config.block_kv;
+    const std::int64_t queries =
+        problem.heads / problem.effective_heads_kv() * query_tiles(problem, config);
+    const std::int64_t keys = kv_tiles(problem, config);
     // By the product kernels find the share of a conversion.
-    if (converts_d_q(config) && query_tiles > most / kv_tiles) {
+    if (converts_d_q(config) && queries > most / keys) {
         throw Error(ErrorCode::unsupported,
                     fmt::format("seqlen_q / block_q · seqlen_kv / block_kv is {} · {}: it must be "
                                 "at most {} for {}",
-                                query_tiles, kv_tiles, most, to_string(config.family)));
+                                queries, keys, most, to_string(config.family)));
     }
 }
 
@@ -262,13 +265,13 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
     if (const auto lack = unsupported_length(problem, config)) {
         refuse(*lack, config.family);
     }
-    require_grid("main", problem.batch * problem.heads, problem.seqlen_kv / config.block_kv);
+    require_grid("main", problem.batch * problem.effective_heads_kv(), kv_tiles(problem, config));
 
     if (groups_heads(config.family)) {
         validate_rounds(config, problem);
     }
 
-    const std::size_t shared = shared_memory_bytes(config, problem.head_dim);
+    const std::size_t shared = shared_memory_bytes(config, tile_head_dim(problem));
     if (shared > target.shared_bytes_per_block) {
         throw Error(ErrorCode::shared_memory_exceeded,
                     fmt::format("the configuration {} needs {} bytes of shared memory at head_dim "

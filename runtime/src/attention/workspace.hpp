@@ -5,6 +5,7 @@
 
 #include "arguments/attention_backward.h"
 #include "attention/rounds.hpp"
+#include "attention/tiles.hpp"
 #include "backlight/problem.hpp"
 #include "backlight/tile_config.hpp"
 
@@ -22,21 +23,23 @@ struct WorkspaceLayout {
         if (problem.is_empty()) {
             return;
         }
-        rows = static_cast<std::size_t>(problem.batch) * static_cast<std::size_t>(problem.heads) *
-               static_cast<std::size_t>(problem.seqlen_q);
-        counters_offset = aligned(rows * sizeof(kernel::RowStatistics));
+        const auto head_rows = static_cast<std::size_t>(padded_seqlen_q(problem, config));
         batch_heads =
             static_cast<std::size_t>(problem.batch) * static_cast<std::size_t>(problem.heads);
+        rows = batch_heads * head_rows;
+        counters_offset = aligned(rows * sizeof(kernel::RowStatistics));
         accumulator_heads = batch_heads;
         std::size_t counters = 0;
         if (converts_d_q(config)) {
             counters = 1 + 2 * batch_heads;
-            accumulator_heads = static_cast<std::size_t>(Rounds(problem, config).accumulator_heads);
+            accumulator_heads =
+                static_cast<std::size_t>(Rounds(problem, config).accumulator_heads *
+                                         (problem.heads / problem.effective_heads_kv()));
         }
         d_q_accumulator_offset = aligned(counters_offset + counters * sizeof(unsigned));
-        bytes = d_q_accumulator_offset +
-                accumulator_heads * static_cast<std::size_t>(problem.seqlen_q) *
-                    static_cast<std::size_t>(problem.head_dim) * sizeof(float);
+        bytes = d_q_accumulator_offset + accumulator_heads * head_rows *
+                                             static_cast<std::size_t>(tile_head_dim(problem)) *
+                                             sizeof(float);
     }
 
     // Row statistics in the order of fragments, in the same place: first every LSE, then every
@@ -62,9 +65,9 @@ struct WorkspaceLayout {
                                         d_q_accumulator_offset);
     }
 
-    std::size_t rows = 0;  // of all queries
+    std::size_t rows = 0;  // of all query tiles
     std::size_t batch_heads = 0;
-    std::size_t accumulator_heads = 0;  // whose dQ the accumulator holds at a time
+    std::size_t accumulator_heads = 0;  // of queries, whose dQ the accumulator holds at a time
     std::size_t counters_offset = 0;
     std::size_t d_q_accumulator_offset = 0;
     std::size_t bytes = 0;

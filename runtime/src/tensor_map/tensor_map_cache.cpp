@@ -11,6 +11,8 @@ std::array<std::uint64_t, TensorMapCache::key_words> TensorMapCache::words_of(
             static_cast<std::uint64_t>(key.stride_head),
             static_cast<std::uint64_t>(key.stride_seqlen),
             static_cast<std::uint64_t>(key.seqlen),
+            static_cast<std::uint64_t>(key.heads),
+            static_cast<std::uint64_t>(key.head_dim),
             static_cast<std::uint64_t>(key.rows)};
 }
 

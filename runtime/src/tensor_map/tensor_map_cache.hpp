@@ -9,14 +9,16 @@
 
 namespace backlight::tensor_map {
 
-/// What distinguishes the tensor maps of one plan: everything else (extents, box, type) is the
-/// plan's.
+/// What distinguishes the tensor maps of one plan: everything else (batch, type, columns of a box)
+/// is the plan's.
 struct CacheKey {
     std::uint64_t address = 0;
     std::int64_t stride_batch = 0;
     std::int64_t stride_head = 0;
     std::int64_t stride_seqlen = 0;
     std::int64_t seqlen = 0;
+    std::int64_t heads = 0;
+    std::int64_t head_dim = 0;
     /// Rows of a box.
     std::int64_t rows = 0;
 
@@ -35,7 +37,7 @@ class TensorMapCache {
   private:
     static constexpr std::size_t slot_count = 256;
     static constexpr std::size_t neighbours = 8;
-    static constexpr std::size_t key_words = 6;
+    static constexpr std::size_t key_words = 8;
     static constexpr std::size_t map_words = sizeof(kernel::TensorMap) / sizeof(std::uint64_t);
 
     // The words are atomic so that a read that races a write is defined; its result is discarded.

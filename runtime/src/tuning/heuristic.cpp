@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <array>
 #include <cstdint>
 
+#include "attention/tiles.hpp"
 #include "tuning/choice.hpp"
 #include "tuning/search_space.hpp"
 
@@ -21,9 +21,10 @@ TileConfig hopper_wgmma(const AttentionProblem& problem) {
     return config;
 }
 
-/// Whatever has no wgmma, and on Hopper the lengths that its tiles of 128 keys do not divide: on an
+/// Whatever has no wgmma, and on Hopper the problems that wgmma does not take: on an
 /// H200 1.25 to 1.5 times as fast as v3 (docs/mma_resident_kernel.md); on GeForce Blackwell not
-/// measured. At head_dim 64 there are registers for query tiles of 64, which halve the exchanges.
+/// measured. At head dimensions up to 64 there are registers for query tiles of 64, which halve the
+/// exchanges.
 /// With the causal mask heads are taken together, so that long tiles run first, as many as fill a
 /// third of the 96 MB of L2 cache of a GeForce RTX 5090: Q, dO and dQ in fp32 take 8 bytes an
 /// element. Without it all tiles are alike, and one head is enough. v5 leaves out what v4 moves
@@ -31,7 +32,10 @@ TileConfig hopper_wgmma(const AttentionProblem& problem) {
 /// is equal at long lengths and up to 4 % faster at N = 512.
 TileConfig resident(const AttentionProblem& problem, const device::Target& target) {
     TileConfig config = kernel_preset(target.compute_major == 9 ? "v4" : "v5");
-    if (problem.head_dim == 64 && problem.seqlen_q % 64 == 0) {
+    const auto padded = [&](int block_q) {
+        return attention::tiles_of(problem.seqlen_q, block_q) * block_q;
+    };
+    if (attention::tile_head_dim(problem) == 64 && padded(64) == padded(config.block_q)) {
         config.block_q = 64;
     }
     config.heads_per_group = 1;
@@ -39,18 +43,17 @@ TileConfig resident(const AttentionProblem& problem, const device::Target& targe
         constexpr std::int64_t group_elements = (std::int64_t{32} << 20U) / 8;
         constexpr std::int64_t most_heads = 64;
         // One after the other: a problem that is refused later may have any numbers.
-        const std::int64_t heads = group_elements / std::max<std::int64_t>(problem.seqlen_q, 1) /
-                                   std::max<std::int64_t>(problem.head_dim, 1);
+        const auto at_least_one = [](std::int64_t number) {
+            return std::max<std::int64_t>(number, 1);
+        };
+        const std::int64_t heads =
+            group_elements / at_least_one(problem.seqlen_q) /
+            at_least_one(problem.heads / at_least_one(problem.effective_heads_kv())) /
+            at_least_one(attention::tile_head_dim(problem));
         config.heads_per_group = static_cast<int>(std::clamp<std::int64_t>(heads, 1, most_heads));
     }
     return config;
 }
-
-/// For lengths that tiles of 64 keys do not divide: the largest tiles that may.
-constexpr std::array small_tiles = {
-    TileConfig{.block_q = 16, .block_kv = 64, .warps = 4, .stages = 2},
-    TileConfig{.block_q = 32, .block_kv = 32, .warps = 4, .stages = 2},
-};
 
 }  // namespace
 
@@ -61,17 +64,8 @@ TileConfig heuristic(const AttentionProblem& problem, const device::Target& targ
     if (const TileConfig wgmma = hopper_wgmma(problem); is_legal(wgmma, problem, target)) {
         return wgmma;
     }
-    const TileConfig usual = resident(problem, target);
-    if (is_legal(usual, problem, target)) {
-        return usual;
-    }
-    for (const TileConfig& tiles : small_tiles) {
-        if (is_legal(tiles, problem, target)) {
-            return tiles;
-        }
-    }
-    // To be refused by name.
-    return usual;
+    // What this does not take either is refused by name.
+    return resident(problem, target);
 }
 
 }  // namespace backlight::tuning

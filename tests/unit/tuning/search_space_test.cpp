@@ -180,8 +180,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE(
-    "the heuristic is wgmma where that is legal and else mma_resident and mma where neither is") {
+TEST_CASE("the heuristic is wgmma where that is legal and else mma_resident") {
     const device::Target hopper = target_by_name("sm_90a");
     for (const std::int64_t head_dim : {64, 128}) {
         for (std::int64_t seqlen = 128; seqlen <= 16384; seqlen *= 2) {
@@ -224,8 +223,8 @@ TEST_CASE(
                     AttentionProblem problem = square(seqlen_kv, head_dim);
                     problem.seqlen_q = seqlen_q;
                     const TileConfig config = heuristic(problem, target);
-                    CHECK(config.family ==
-                          (seqlen_kv == 4128 ? KernelFamily::mma : KernelFamily::mma_resident));
+                    CHECK(config.family == KernelFamily::mma_resident);
+                    CHECK(is_legal(config, problem, target));
                 }
             }
         }
@@ -233,6 +232,13 @@ TEST_CASE(
         CHECK(heuristic(square(4160, 64), target).block_q == 64);
         AttentionProblem unequal = square(4160, 64);
         unequal.seqlen_q = 4128;
+        CHECK(heuristic(unequal, target).block_q == 32);
+        // Query tiles of 64 wherever they pad no more rows, and both head dimensions fit.
+        unequal.seqlen_q = 4150;
+        CHECK(heuristic(unequal, target).block_q == 64);
+        unequal.head_dim_v = 40;
+        CHECK(heuristic(unequal, target).block_q == 64);
+        unequal.head_dim_v = 72;
         CHECK(heuristic(unequal, target).block_q == 32);
     }
     // Groups of heads that fill 32 MiB of Q, dO and dQ.
@@ -247,4 +253,9 @@ TEST_CASE(
     CHECK(geforce_heads(65536, 128, true) == 1);
     CHECK(geforce_heads(64, 64, true) == 64);
     CHECK(geforce_heads(4096, 128, false) == 1);
+    // Of keys and values.
+    AttentionProblem grouped = square(4096, 128);
+    grouped.causal = true;
+    grouped.heads_kv = 1;
+    CHECK(heuristic(grouped, geforce).heads_per_group == 2);
 }

@@ -74,6 +74,13 @@ struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
 
+inline int min(int a, int b) {
+    return b < a ? b : a;
+}
+inline int max(int a, int b) {
+    return a < b ? b : a;
+}
+
 inline float __uint_as_float(unsigned bits) {
     return std::bit_cast<float>(bits);
 }

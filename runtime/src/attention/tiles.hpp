@@ -1,0 +1,37 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "backlight/problem.hpp"
+#include "backlight/tile_config.hpp"
+
+namespace backlight::attention {
+
+// Lengths in tiles, of which the last may be partial. The problem and the configuration are valid.
+
+constexpr std::int64_t tiles_of(std::int64_t length, int rows) noexcept {
+    return (length + rows - 1) / rows;
+}
+constexpr std::int64_t query_tiles(const AttentionProblem& problem,
+                                   const TileConfig& config) noexcept {
+    return tiles_of(problem.seqlen_q, config.block_q);
+}
+constexpr std::int64_t kv_tiles(const AttentionProblem& problem,
+                                const TileConfig& config) noexcept {
+    return tiles_of(problem.seqlen_kv, config.block_kv);
+}
+
+/// Columns of the tiles, and of the accumulator of dQ: panels of 64, as many as the wider of Q and
+/// V needs.
+inline std::int64_t tile_head_dim(const AttentionProblem& problem) noexcept {
+    return tiles_of(std::max(problem.head_dim, problem.effective_head_dim_v()), 64) * 64;
+}
+
+/// Rows that a head has in the workspace: those of whole query tiles.
+constexpr std::int64_t padded_seqlen_q(const AttentionProblem& problem,
+                                       const TileConfig& config) noexcept {
+    return query_tiles(problem, config) * config.block_q;
+}
+
+}  // namespace backlight::attention
