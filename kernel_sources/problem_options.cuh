@@ -12,10 +12,10 @@ namespace unless_declared {
 constexpr bool partial_query_tiles = false;
 /// seqlen_kv is no multiple of block_kv: the last key tile is masked.
 constexpr bool partial_key_tiles = false;
-/// Keys before the mask's first diagonal are hidden; keys after its last one. The causal mask over
-/// equal lengths of whole tiles has a constant of its own, `causal`.
-constexpr bool bounded_first_diagonal = false;
+/// Keys after the mask's last diagonal are hidden; those before its first one too. The causal mask
+/// over equal lengths of whole tiles has a constant of its own, `causal`.
 constexpr bool bounded_last_diagonal = false;
+constexpr bool bounded_first_diagonal = false;
 /// Several heads of queries use one of keys and values.
 constexpr bool grouped_heads = false;
 /// dQ, dK and dV are fp32 rather than of the type of the inputs.

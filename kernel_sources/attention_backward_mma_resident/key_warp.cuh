@@ -211,7 +211,7 @@ class KeyWarp {
         }
 
         DqAccumulator d_q = {};
-        const int lane = d_q_addresses_held && !on_diagonal
+        const int lane = d_q_addresses_held && !has_edges && !on_diagonal
                              ? lane_
                              : static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
         multiply_d_s_by_k<seen_slices>(d_q, columns_first(d_s_tile, 0, d_q_row(), lane),

@@ -59,7 +59,8 @@ constexpr int d_q_column_fragments = d_q_columns / mma_n;
 // two of them and 168 for three.
 constexpr int most_blocks_by_registers = head_dim == 64 && block_q == 32 ? 3 : 2;
 
-// Where three share them, a few addresses too many would be held across the loop.
+// Where three share them, a few addresses too many would be held across the loop; so they would
+// where its tiles may be edges.
 constexpr bool d_q_addresses_held = most_blocks_by_registers < 3;
 
 // --- Shared memory ------------------------------------------------------------------------------

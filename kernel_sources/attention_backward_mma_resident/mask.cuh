@@ -8,7 +8,8 @@
 
 namespace backlight::kernel {
 
-constexpr bool in_band = bounded_first_diagonal || bounded_last_diagonal;
+constexpr bool in_band = bounded_last_diagonal;
+static_assert(bounded_last_diagonal || !bounded_first_diagonal, "a window has both bounds");
 
 /// Whether any tile is masked score by score.
 constexpr bool has_edges = in_band || partial_key_tiles;
@@ -63,22 +64,27 @@ __device__ __forceinline__ bool is_edge(const MmaResidentArguments& arguments, c
 
 /// What a thread holds of the scores at an edge, from its first key and its first query on.
 struct EdgeScores {
-    int keys_left;    // that exist, from the first on
-    int after_last;   // diagonals by which the first score lies behind the last one that is seen
-    int after_first;  // and behind the first one
+    int keys_left;       // that exist, from the first on
+    int after_last;      // diagonals by which the first score lies behind the last one that is seen
+    int after_first;     // and behind the first one
+    uint32_t diagonals;  // that are seen, but for the first
 
     __device__ __forceinline__ EdgeScores(const MmaResidentArguments& arguments, int key, int query)
         : keys_left(seqlen_kv_of(arguments) - key),
           after_last(key - query - arguments.last_diagonal),
-          after_first(key - query - arguments.first_diagonal) {}
+          after_first(key - query - arguments.first_diagonal),
+          diagonals(static_cast<uint32_t>(arguments.last_diagonal - arguments.first_diagonal)) {}
 
     /// Whether number `i` of a fragment is no score.
     __device__ __forceinline__ bool hides(int fragment, int i) const {
         const int key = i / 2 * 8;
         const int query = fragment * mma_n + i % 2;
-        return (partial_key_tiles && key >= keys_left) ||
-               (bounded_last_diagonal && after_last + key > query) ||
-               (bounded_first_diagonal && after_first + key < query);
+        if (partial_key_tiles && key >= keys_left) {
+            return true;
+        }
+        // Unsigned, a diagonal before the first lies behind the last too.
+        return bounded_first_diagonal ? static_cast<uint32_t>(after_first + key - query) > diagonals
+                                      : bounded_last_diagonal && after_last + key > query;
     }
 };
 

@@ -72,9 +72,7 @@ TEST_CASE("v5: a place of the accumulator that is taken too early or unclean is 
         {"rows of another share converted",
          edit("conversion.first_query_tile * block_q + rows_.first_row", "rows_.first_row"),
          {}},
-        {"dQ without its scale",
-         edit("arguments_.softmax_scale);\n            });", "1);\n            });"),
-         {}},
+        {"dQ without its scale", edit("arguments_.softmax_scale,\n", "1,\n"), {}},
     };
     require_found_with_three_places({"v5", 2}, faults);
 }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/tiles.hpp"
 #include "emulated_test_support.hpp"
 
 namespace backlight::test {
@@ -35,7 +36,7 @@ void require_right_by_all(EmulatedSession& session, tool::CheckedProblem problem
         TileConfig config = kernel_preset(preset);
         CAPTURE(preset);
         require_right(session, problem, config);
-        if (problem.problem.head_dim == 64) {
+        if (attention::tile_head_dim(problem.problem) == 64) {
             config.block_q = 64;
             require_right(session, problem, config);
         }
@@ -61,6 +62,15 @@ TEST_CASE("mma_resident: lengths that tiles do not divide match fp64 in fp16 at 
             problem.layout = layout;
             require_right_by_all(session, problem);
         }
+    }
+}
+
+TEST_CASE("mma_resident: keys that do not exist add nothing where their P would be infinite") {
+    EmulatedSession session;
+    for (const DataType dtype : {DataType::bf16, DataType::fp16}) {
+        tool::CheckedProblem problem = problem_of(40, 90, 64, dtype);
+        problem.inputs = verification::InputKind::low_lse;
+        require_right_by_all(session, problem);
     }
 }
 

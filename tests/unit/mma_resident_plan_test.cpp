@@ -1,7 +1,9 @@
 // The chain of the register-resident mma kernel: what is launched, with what, and where its
 // workspace lies.
 #include <cstdint>
+#include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "arguments/attention_backward_mma_resident.h"
@@ -208,4 +210,114 @@ TEST_CASE("the chain of v4 is specialised for statistics and dQ in the order of 
     constant.sequence_lengths = SequenceLengths::compile_time;
     CHECK(says(specialisation_of(constant, 1), "seqlen_q = 160"));
     CHECK(says(specialisation_of(constant, 1), "seqlen_kv = 256"));
+}
+
+TEST_CASE("a problem that needs no more than whole tiles says nothing of what others need") {
+    for (const char* preset : {"v4", "v5"}) {
+        for (const std::size_t kernel : {0, 1}) {
+            const std::string text = specialisation_of(kernel_preset(preset), kernel);
+            for (const char* option :
+                 {"partial_", "bounded_", "grouped_heads", "fp32_gradients", "head_dim_"}) {
+                CHECK_FALSE(says(text, option));
+            }
+        }
+    }
+}
+
+TEST_CASE("of groups of heads and a window and odd sizes the kernels get what they count with") {
+    fresh_driver();
+    Runtime runtime(fake_options());
+    AttentionProblem general = problem;
+    general.heads = 6;
+    general.heads_kv = 3;
+    general.seqlen_q = 70;
+    general.seqlen_kv = 90;
+    general.head_dim = 72;
+    general.head_dim_v = 40;
+    general.window_left = 20;
+    general.window_right = 5;
+    general.gradient_type = GradientType::fp32;
+    for (const char* preset : {"v4", "v5"}) {
+        const TileConfig& config = kernel_preset(preset);
+        const auto plan = runtime.backward(general, config);
+        const BackwardTensors tensors = tensors_at(general, test::tensor_base);
+        const auto launches = launches_of(*plan, tensors);
+        const attention::WorkspaceLayout layout(general, config);
+        // Three query tiles of 32, two key tiles of 64, in tiles of 128 columns.
+        CHECK(layout.rows == 2 * 6 * 96);
+        CHECK(layout.bytes ==
+              layout.d_q_accumulator_offset + layout.accumulator_heads * 96 * 128 * 4);
+        CHECK(layout.accumulator_heads == 2 * 6);
+        const auto delta = launches.at(0).arguments_as<kernel::DeltaArguments>();
+        CHECK(launches[0].grid[0] == 2 * 6 * 2);
+        CHECK(delta.heads == 6);
+        CHECK(delta.seqlen_q == 70);
+        CHECK(delta.padded_seqlen_q == 96);
+        CHECK(delta.accumulator_heads == 2 * 6);
+        const auto main = launches.at(1).arguments_as<kernel::MmaResidentArguments>();
+        CHECK(main.heads == 3);
+        CHECK(main.batch_heads == 2 * 3);
+        CHECK(main.heads_per_kv_head == 2);
+        CHECK(main.accumulator_heads == 2 * 3);
+        CHECK(main.tickets == attention::Rounds(general, config).tickets());
+        CHECK(attention::Rounds(general, config).tickets_a_round == 4 * 2);
+        // Query 0 stands at key 20.
+        CHECK(main.first_diagonal == 0);
+        CHECK(main.last_diagonal == 25);
+        const auto extents_of = [](const kernel::TensorMap& map) {
+            const fault::EncodedMap encoded = decoded(map);
+            return std::vector<std::uint64_t>(std::begin(encoded.extents),
+                                              std::begin(encoded.extents) + 4);
+        };
+        CHECK(extents_of(main.q) == std::vector<std::uint64_t>{72, 70, 6, 2});
+        CHECK(extents_of(main.k) == std::vector<std::uint64_t>{72, 90, 3, 2});
+        CHECK(extents_of(main.v) == std::vector<std::uint64_t>{40, 90, 3, 2});
+        CHECK(extents_of(main.d_o) == std::vector<std::uint64_t>{40, 70, 6, 2});
+        if (!config.converts_d_q) {
+            const auto convert = launches.at(2).arguments_as<kernel::ConvertArguments>();
+            CHECK(convert.seqlen_q == 70);
+            CHECK(convert.padded_seqlen_q == 96);
+        }
+        const std::string text =
+            attention::backward_chain(general, config, device::target_by_name("sm_120a"))
+                .at(1)
+                .request.specialisation;
+        for (const char* option :
+             {"head_dim = 128;", "head_dim_qk = 72;", "head_dim_v = 40;", "causal = false;",
+              "partial_query_tiles = true;", "partial_key_tiles = true;",
+              "bounded_first_diagonal = true;", "bounded_last_diagonal = true;",
+              "grouped_heads = true;", "fp32_gradients = true;"}) {
+            CAPTURE(option);
+            CHECK(says(text, option));
+        }
+    }
+}
+
+TEST_CASE("the causal mask of equal lengths in whole tiles has code of its own and no bound") {
+    const auto text_of = [](const AttentionProblem& causal) {
+        return attention::backward_chain(causal, kernel_preset("v5"),
+                                         device::target_by_name("sm_120a"))
+            .at(1)
+            .request.specialisation;
+    };
+    AttentionProblem square = problem;
+    square.causal = true;
+    square.seqlen_q = square.seqlen_kv = 256;
+    CHECK(says(text_of(square), "causal = true"));
+    CHECK_FALSE(says(text_of(square), "bounded"));
+    AttentionProblem window = square;
+    window.causal = false;
+    window.window_right = 0;
+    CHECK(text_of(window) == text_of(square));
+    for (const auto& [seqlen_q, seqlen_kv] : {std::pair{256, 320}, {224, 224}}) {
+        AttentionProblem other = square;
+        other.seqlen_q = seqlen_q;
+        other.seqlen_kv = seqlen_kv;
+        CHECK(says(text_of(other), "causal = false"));
+        CHECK(says(text_of(other), "bounded_last_diagonal = true"));
+        CHECK_FALSE(says(text_of(other), "bounded_first_diagonal"));
+    }
+    AttentionProblem grouped = square;
+    grouped.heads_kv = 1;
+    CHECK(says(text_of(grouped), "bounded_last_diagonal = true"));
 }

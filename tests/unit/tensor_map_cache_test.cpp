@@ -20,6 +20,8 @@ CacheKey key_number(std::uint64_t number) {
             .stride_batch = static_cast<std::int64_t>(number * 8),
             .stride_head = 1024,
             .stride_seqlen = 128,
+            .heads = static_cast<std::int64_t>(number % 3),
+            .head_dim = static_cast<std::int64_t>(number % 5),
             .rows = static_cast<std::int64_t>(number % 2)};
 }
 
@@ -59,7 +61,8 @@ TEST_CASE("a key that differs in any one part is not found") {
     cache->insert(key, map_of(1));
     TensorMap found{};
     for (std::int64_t CacheKey::*part :
-         {&CacheKey::stride_batch, &CacheKey::stride_head, &CacheKey::stride_seqlen}) {
+         {&CacheKey::stride_batch, &CacheKey::stride_head, &CacheKey::stride_seqlen,
+          &CacheKey::seqlen, &CacheKey::heads, &CacheKey::head_dim}) {
         CacheKey other = key;
         other.*part += 8;
         CHECK_FALSE(cache->find(other, found));

@@ -24,11 +24,13 @@ void write_band(compiler::SpecialisationWriter& specialisation, const AttentionP
     if (is_square_causal(problem, config)) {
         return;
     }
-    if (band.is_bounded_first(problem)) {
-        specialisation.boolean("bounded_first_diagonal", true, "keys before the window are hidden");
+    const bool first = band.is_bounded_first(problem);
+    // A window has both bounds, even where the second cuts nothing off.
+    if (first || band.is_bounded_last(problem)) {
+        specialisation.boolean("bounded_last_diagonal", true, "keys after it are hidden");
     }
-    if (band.is_bounded_last(problem)) {
-        specialisation.boolean("bounded_last_diagonal", true, "keys after the window are hidden");
+    if (first) {
+        specialisation.boolean("bounded_first_diagonal", true, "keys before it are hidden");
     }
 }
 
