@@ -274,8 +274,8 @@ TEST_CASE("of groups of heads and a window and odd sizes the kernels get what th
     general.heads_kv = 3;
     general.seqlen_q = 70;
     general.seqlen_kv = 90;
-    general.head_dim = 40;
-    general.head_dim_v = 72;
+    general.head_dim = 72;
+    general.head_dim_v = 40;
     general.window_left = 20;
     general.window_right = 5;
     general.gradient_type = GradientType::fp32;
@@ -311,10 +311,10 @@ TEST_CASE("of groups of heads and a window and odd sizes the kernels get what th
             return std::vector<std::uint64_t>(std::begin(encoded.extents),
                                               std::begin(encoded.extents) + 4);
         };
-        CHECK(extents_of(main.q) == std::vector<std::uint64_t>{40, 70, 6, 2});
-        CHECK(extents_of(main.k) == std::vector<std::uint64_t>{40, 90, 3, 2});
-        CHECK(extents_of(main.v) == std::vector<std::uint64_t>{72, 90, 3, 2});
-        CHECK(extents_of(main.d_o) == std::vector<std::uint64_t>{72, 70, 6, 2});
+        CHECK(extents_of(main.q) == std::vector<std::uint64_t>{72, 70, 6, 2});
+        CHECK(extents_of(main.k) == std::vector<std::uint64_t>{72, 90, 3, 2});
+        CHECK(extents_of(main.v) == std::vector<std::uint64_t>{40, 90, 3, 2});
+        CHECK(extents_of(main.d_o) == std::vector<std::uint64_t>{40, 70, 6, 2});
         if (!config.converts_d_q) {
             const auto convert = launches.at(2).arguments_as<kernel::ConvertArguments>();
             CHECK(convert.seqlen_q == 70);
@@ -325,7 +325,7 @@ TEST_CASE("of groups of heads and a window and odd sizes the kernels get what th
                 .at(1)
                 .request.specialisation;
         for (const char* option :
-             {"head_dim = 128;", "head_dim_qk = 40;", "head_dim_v = 72;", "causal = false;",
+             {"head_dim = 128;", "head_dim_qk = 72;", "head_dim_v = 40;", "causal = false;",
               "partial_query_tiles = true;", "partial_key_tiles = true;",
               "bounded_first_diagonal = true;", "bounded_last_diagonal = true;",
               "grouped_heads = true;", "fp32_gradients = true;"}) {

@@ -183,13 +183,14 @@ TEST_CASE("a problem or configuration that breaks a rule is refused before anyth
     AttentionProblem wrong = problem;
     wrong.seqlen_q = wrong.seqlen_kv = 100;
     check_refused(ErrorCode::unsupported, {"seqlen_q is 100", "block_q = 32"},
+                  [&] { runtime.backward(wrong, kernel_preset("v3")); });
+    wrong = problem;
+    wrong.head_dim = 160;
+    check_refused(ErrorCode::unsupported, {"head_dim is 160"}, [&] { runtime.backward(wrong); });
+    wrong = problem;
+    wrong.deterministic = true;
+    check_refused(ErrorCode::unsupported, {"deterministic is true"},
                   [&] { runtime.backward(wrong); });
-    wrong = problem;
-    wrong.head_dim = 80;
-    check_refused(ErrorCode::unsupported, {"head_dim is 80"}, [&] { runtime.backward(wrong); });
-    wrong = problem;
-    wrong.seqlen_kv = 256;
-    check_refused(ErrorCode::unsupported, {"seqlen_kv is 256"}, [&] { runtime.backward(wrong); });
     wrong = problem;
     wrong.softmax_scale = std::numeric_limits<float>::quiet_NaN();
     check_refused(ErrorCode::invalid_argument, {"softmax_scale is nan"},
