@@ -148,8 +148,8 @@ TEST_CASE("a configuration has three other ways to be launched") {
 }
 
 TEST_CASE("a problem that no kernel takes is refused by the enumeration as by a plan") {
-    test::check_refused(ErrorCode::unsupported, {"head_dim is 96"},
-                        [] { legal_tiles(square(64, 96), target_by_name("sm_90a")); });
+    test::check_refused(ErrorCode::unsupported, {"head_dim is 136"},
+                        [] { legal_tiles(square(64, 136), target_by_name("sm_90a")); });
 }
 
 TEST_CASE("the heuristic is legal wherever a configuration with tiles of 16 by 32 is") {

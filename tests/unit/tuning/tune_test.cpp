@@ -65,7 +65,10 @@ TEST_CASE("a kernel that computes wrong gradients is found by the tuner and cann
     const std::vector<emulation::SourceEdit> edits = {
         {.file = "attention_backward_convert.cu",
          .from = "arguments.softmax_scale",
-         .to = "arguments.softmax_scale * arguments.softmax_scale"}};
+         .to = "arguments.softmax_scale * arguments.softmax_scale"},
+        {.file = "attention_backward_mma_resident/converter.cuh",
+         .from = "arguments_.softmax_scale",
+         .to = "arguments_.softmax_scale * arguments_.softmax_scale"}};
     Runtime runtime =
         emulation::make_emulated_runtime({},
                                          {.cache_directory = folder.path() / "cache",
@@ -116,8 +119,8 @@ TEST_CASE("a refused candidate names its rule before anything is timed") {
     const TileConfig odd{.block_q = 16, .block_kv = 32, .warps = 3};
     check_refused(ErrorCode::invalid_argument, {"warps is 3"},
                   [&] { runtime.tune(tiny, {.candidates = {odd}}); });
-    check_refused(ErrorCode::unsupported, {"head_dim is 80"},
-                  [&] { runtime.tune({.seqlen_q = 64, .seqlen_kv = 64, .head_dim = 80}, {}); });
+    check_refused(ErrorCode::unsupported, {"head_dim is 136"},
+                  [&] { runtime.tune({.seqlen_q = 64, .seqlen_kv = 64, .head_dim = 136}, {}); });
     check_refused(ErrorCode::unsupported, {"'ptx'", "mma, wgmma, mma_resident"},
                   [&] { runtime.tune(tiny, {.kernel_family = "ptx"}); });
     // 32 keys are no tile of wgmma's.
