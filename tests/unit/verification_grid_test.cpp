@@ -225,4 +225,25 @@ TEST_CASE("rows of no score are those that the mask's inequalities leave nothing
     }
 }
 
+TEST_CASE("rows of few columns of dQ may be further off and those of dK and dV not") {
+    CheckedProblem wide;
+    wide.problem = {.seqlen_q = 64, .seqlen_kv = 64, .head_dim = 64};
+    for (const InputKind inputs : {InputKind::normal, InputKind::low_lse}) {
+        wide.inputs = inputs;
+        CheckedProblem narrow = wide;
+        narrow.problem.head_dim = 16;
+        const auto of_wide = tolerances(wide);
+        const auto of_narrow = tolerances(narrow);
+        CHECK(of_narrow[0].worst_row == doctest::Approx(2 * of_wide[0].worst_row));
+        CHECK(of_narrow[0].relative_l2 ==
+              doctest::Approx((inputs == InputKind::normal ? 1 : 2) * of_wide[0].relative_l2));
+        for (const std::size_t gradient : {1, 2}) {
+            CHECK(of_narrow[gradient].relative_l2 == of_wide[gradient].relative_l2);
+            CHECK(of_narrow[gradient].worst_row == of_wide[gradient].worst_row);
+        }
+        narrow.problem.head_dim = 128;
+        CHECK(tolerances(narrow)[0].worst_row == of_wide[0].worst_row);
+    }
+}
+
 }  // namespace backlight::tool

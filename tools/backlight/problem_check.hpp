@@ -79,6 +79,9 @@ struct ProblemReport {
 ///   as far off.
 /// - Other inputs: twice that, since they make terms cancel that were rounded before (the keys of
 ///   low_lse have a common part that dQ must lose); a row ten times further.
+/// - dQ of fewer than 64 columns: a row's errors average less, and the common part of the keys of
+///   low_lse and high_lse is larger, for the same logits. A row, and of inputs other than N(0, 1)
+///   the tensor, may be √(64 / head_dim) times as far off.
 /// - dQ and dK vanish where O equals the one V that counts (equal_rows, dominant_key, a single key,
 ///   logits far apart), and only fp32's own rounding remains of the terms that cancel, of about
 ///   softmax_scale · √head_dim · |K| ≈ 1, or 25 for large_logits: 1e-5 of these, and ten times that
