@@ -61,7 +61,10 @@ struct Rounds {
             return 132;
         }
         // Two or three, and no card with 100 KiB of shared memory has more than 188.
-        return 188 * (tile_head_dim(problem) == 64 && config.block_q == 32 ? 3 : 2);
+        constexpr std::int64_t most_multiprocessors = 188;
+        const bool small = tile_head_dim(problem) == 64 && config.block_q == 32;
+        const std::int64_t blocks = small ? 3 : 2;
+        return most_multiprocessors * blocks;
     }
 };
 
