@@ -21,13 +21,11 @@ class Converter {
 
     __device__ __forceinline__ void convert(const Conversion& conversion) const {
         if (thread_ == 0) {
-            wait_for_global_counter<256>(arguments_.counters.added + conversion.batch_head,
-                                         static_cast<uint32_t>(kv_tiles_of(arguments_)));
+            wait_until_added(arguments_, conversion.batch_head);
         }
         __syncthreads();
 
-        const bool place_has_next =
-            conversion.batch_head + places_of(arguments_) < arguments_.batch_heads;
+        const bool leaves_zeros = place_has_next(arguments_, conversion.batch_head);
         float* const accumulator = accumulator_place(arguments_, conversion.batch_head);
         const Strides& strides = arguments_.d_q_strides;
         const int heads_per_kv_head = heads_per_kv_head_of(arguments_);
@@ -44,7 +42,7 @@ class Converter {
             each_step(row, end, [&](int step, int64_t at) {
                 pieces[step].load(rows_.source(accumulator, at));
             });
-            if (place_has_next) {
+            if (leaves_zeros) {
                 each_step(row, end,
                           [&](int, int64_t at) { zero_piece(rows_.source(accumulator, at)); });
             }
@@ -60,7 +58,7 @@ class Converter {
                                    rows_.rows_from(row_in_head, seqlen_q));
             });
         }
-        if (place_has_next) {
+        if (leaves_zeros) {
             __syncthreads();
             if (thread_ == 0) {
                 count_global(arguments_.counters.converted + conversion.batch_head);

@@ -49,18 +49,35 @@ class KeyWarp {
     __device__ __forceinline__ void work() {
         if (is_unseen(arguments_, key_tile_)) {
             wait_for_previous_kernel();
-            allow_next_kernel();
-            tell_added();
-            store_gradients();
-            return;
+        } else {
+            work_on_queries();
         }
+        allow_next_kernel();
+        tell_added();
+        store_gradients();
+    }
+
+  private:
+    // Which query tile of the diagonal it is, counted from the first; or that the mask hides
+    // nothing; or that what is hidden is worked out score by score.
+    static constexpr int below_diagonal = -1;
+    static constexpr int at_edge = -2;
+    static constexpr int tiles_on_diagonal = block_kv / block_q;
+    static_assert(tiles_on_diagonal == 1 || tiles_on_diagonal == 2, "each is a call of step");
+
+    __device__ __forceinline__ void work_on_queries() {
         mbarrier_wait(shared_.kv_full(), 0);
         const uint32_t v_address = rows_first(KvTile{shared_.v()}, first_key(), 0, lane_);
 #pragma unroll
         for (int slice = 0; slice < depth_slices; ++slice) {
             ldmatrix_x4(v_[slice], KvTile::moved(v_address, 0, slice * mma_k));
         }
-        wait_for_place();
+        if constexpr (converts_d_q) {
+            // By one lane: the barrier is for all.
+            if (warp_ == 0 && lane_ == 0) {
+                wait_for_place(arguments_, key_tile_.batch_head);
+            }
+        }
         // Each warp stores dS over V.
         __syncthreads();
         // The accumulator has been zeroed by the delta kernel.
@@ -80,18 +97,7 @@ class KeyWarp {
         } else {
             work_on_head(0);
         }
-        allow_next_kernel();
-        tell_added();
-        store_gradients();
     }
-
-  private:
-    // Which query tile of the diagonal it is, counted from the first; or that the mask hides
-    // nothing; or that what is hidden is worked out score by score.
-    static constexpr int below_diagonal = -1;
-    static constexpr int at_edge = -2;
-    static constexpr int tiles_on_diagonal = block_kv / block_q;
-    static_assert(tiles_on_diagonal == 1 || tiles_on_diagonal == 2, "each is a call of step");
 
     /// The warp's first key in the tile.
     __device__ __forceinline__ int first_key() const {
@@ -199,18 +205,6 @@ class KeyWarp {
         ++tile_;
     }
 
-    /// By the lane behind whose barrier the block begins: the accumulator's place may hold the dQ
-    /// of another head.
-    __device__ __forceinline__ void wait_for_place() const {
-        if constexpr (converts_d_q) {
-            const int head_before = key_tile_.batch_head - places_of(arguments_);
-            if (warp_ == 0 && lane_ == 0 && head_before >= 0) {
-                wait_for_global_counter<64>(arguments_.counters.converted + head_before,
-                                            static_cast<uint32_t>(kv_tiles_of(arguments_)));
-            }
-        }
-    }
-
     /// That the accumulator holds what the block's keys contribute.
     __device__ __forceinline__ void tell_added() const {
         if constexpr (converts_d_q) {
@@ -250,11 +244,13 @@ class KeyWarp {
         return load_shared<float4>(address + slice * 64 + lane_ % 4 * 16);
     }
 
-    /// Nothing to hide where no edge is. The thread's place in the mask is not to be held across
-    /// the loop.
+    /// Which scores of a tile are none. At an edge the thread's place in the mask is not to be held
+    /// across the loop.
     template <int diagonal>
-    __device__ __forceinline__ auto edge_scores(int query_start) const {
-        if constexpr (diagonal == at_edge) {
+    __device__ __forceinline__ auto hidden_scores(int query_start) const {
+        if constexpr (diagonal >= 0) {
+            return DiagonalScores{first_key() + lane_ / 4 - diagonal * block_q - lane_ % 4 * 2};
+        } else if constexpr (diagonal == at_edge) {
             const int lane = static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
             return EdgeScores(arguments_, key_tile_.kv_start + first_key() + lane / 4,
                               query_start + lane % 4 * 2);
@@ -268,9 +264,7 @@ class KeyWarp {
     __device__ __forceinline__ void exponentiate(ScoreAccumulator& scores, ScoreOperands& p,
                                                  int query_start) const {
         const float scale = arguments_.softmax_scale_log2;
-        // How far the thread's first key lies behind its first query.
-        const int behind = first_key() + lane_ / 4 - diagonal * block_q - lane_ % 4 * 2;
-        const auto edge = edge_scores<diagonal>(query_start);
+        const auto hidden = hidden_scores<diagonal>(query_start);
 #pragma unroll
         for (int slice = 0; slice < query_slices; ++slice) {
             const float4 negated_lse = statistics(shared_.lse(), slice);
@@ -282,10 +276,7 @@ class KeyWarp {
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
                     float exponent = __fmaf_rn(scores[fragment][i], scale, i % 2 == 0 ? even : odd);
-                    if (diagonal >= 0 && behind + i / 2 * 8 > fragment * mma_n + i % 2) {
-                        exponent = -infinity();
-                    }
-                    if (edge.hides(fragment, i)) {
+                    if (hidden.hides(fragment, i)) {
                         exponent = -infinity();
                     }
                     scores[fragment][i] = exp2_approximate(exponent);

@@ -88,7 +88,17 @@ struct EdgeScores {
     }
 };
 
-/// Where there is no edge.
+/// The same on the diagonal of a square causal mask, where only a thread's place in its tiles
+/// counts.
+struct DiagonalScores {
+    int behind;  // how far the first key lies behind the first query
+
+    __device__ __forceinline__ bool hides(int fragment, int i) const {
+        return behind + i / 2 * 8 > fragment * mma_n + i % 2;
+    }
+};
+
+/// Where nothing is hidden.
 struct WholeScores {
     __device__ __forceinline__ static constexpr bool hides(int, int) { return false; }
 };

@@ -6,6 +6,7 @@
 // running, and for nothing else.
 #pragma once
 
+#include "primitives/global_counter.cuh"
 #include "primitives/types.cuh"
 #include "problem_options.cuh"
 #include "specialisation.cuh"
@@ -88,6 +89,32 @@ __device__ __forceinline__ float* accumulator_place(const Arguments& arguments, 
     constexpr int tile_elements = specialisation::block_q * specialisation::head_dim;
     return arguments.d_q_accumulator + static_cast<int64_t>(batch_head % places_of(arguments)) *
                                            all_query_tiles_of(arguments) * tile_elements;
+}
+
+/// Whether another head comes to a head's place, which needs zeros there.
+template <typename Arguments>
+__device__ __forceinline__ bool place_has_next(const Arguments& arguments, int batch_head) {
+    return batch_head + places_of(arguments) < arguments.batch_heads;
+}
+
+/// Waits, before a head's dQ is added to its place, until the dQ of the head that had the place has
+/// been converted, and zeros left; tells whether there was one.
+template <typename Arguments>
+__device__ __forceinline__ bool wait_for_place(const Arguments& arguments, int batch_head) {
+    const int head_before = batch_head - places_of(arguments);
+    if (head_before < 0) {
+        return false;
+    }
+    wait_for_global_counter<64>(arguments.counters.converted + head_before,
+                                static_cast<uint32_t>(kv_tiles_of(arguments)));
+    return true;
+}
+
+/// Waits, before a head's dQ is converted, until all its key tiles have been worked on.
+template <typename Arguments>
+__device__ __forceinline__ void wait_until_added(const Arguments& arguments, int batch_head) {
+    wait_for_global_counter<256>(arguments.counters.added + batch_head,
+                                 static_cast<uint32_t>(kv_tiles_of(arguments)));
 }
 
 /// What a ticket stands for. Heads are taken in groups, whose queries and dQ the L2 cache holds,

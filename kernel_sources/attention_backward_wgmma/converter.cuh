@@ -83,11 +83,9 @@ class Converter {
                       static_cast<int64_t>(conversion.first_query_tile) * (block_q * head_dim);
         const int query_tiles_end = conversion.first_query_tile + conversion.query_tiles;
         int halves_left = conversion.query_tiles * halves_of_tile;
-        const bool place_has_next =
-            conversion.batch_head + places_of(arguments_) < arguments_.batch_heads;
+        const bool leaves_zeros = place_has_next(arguments_, conversion.batch_head);
         if (leads()) {
-            wait_for_global_counter<256>(arguments_.counters.added + conversion.batch_head,
-                                         static_cast<uint32_t>(kv_tiles_of(arguments_)));
+            wait_until_added(arguments_, conversion.batch_head);
             fence_global_before_async_proxy();
             for (int i = 0; i < conversion_buffers && i < halves_left; ++i) {
                 load(half + i * half_elements, (ring_.slot() + i) % conversion_buffers);
@@ -102,7 +100,7 @@ class Converter {
                 synchronise();
             }
             mbarrier_wait(shared_.conversion_full(ring_.slot()), ring_.parity());
-            if (leads() && place_has_next) {
+            if (leads() && leaves_zeros) {
                 zero(half);
             }
             convert_half(first_of_part ? 0 : 1);
@@ -126,7 +124,7 @@ class Converter {
             }
             ring_.advance();
         }
-        if (leads() && place_has_next) {
+        if (leads() && leaves_zeros) {
             bulk_wait<0>();
             count_global(arguments_.counters.converted + conversion.batch_head);
         }

@@ -25,10 +25,7 @@ class DqSum {
         : added_(arguments.counters.added + tile.batch_head),
           place_(accumulator_place(arguments, tile.batch_head) +
                  static_cast<int64_t>(query_tiles_of(arguments)) * tile_elements) {
-        const int head_before = tile.batch_head - places_of(arguments);
-        if (adds && head_before >= 0) {
-            wait_for_global_counter<64>(arguments.counters.converted + head_before,
-                                        static_cast<uint32_t>(kv_tiles_of(arguments)));
+        if (adds && wait_for_place(arguments, tile.batch_head)) {
             // The zeros there come before what is added.
             fence_global_before_async_proxy();
         }

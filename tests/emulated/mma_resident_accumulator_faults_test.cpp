@@ -24,19 +24,15 @@ TEST_CASE("v5: heads that share a place of the accumulator match fp64 under any 
 TEST_CASE("v5: a place of the accumulator that is taken too early or unclean is found") {
     const std::vector<AccumulatorFault> faults = {
         {"converted before it is complete",
-         edit("wait_for_global_counter<256>(arguments_.counters.added + "
-              "conversion.batch_head,\n                                         "
-              "static_cast<uint32_t>(kv_tiles_of(arguments_)));",
-              ";"),
+         edit("wait_until_added(arguments_, conversion.batch_head);", ";"),
          {},
          side_by_side},
         {"added before the zeros",
-         edit("lane_ == 0 && head_before >= 0", "false"),
+         edit("wait_for_place(arguments_, key_tile_.batch_head);", ";"),
          {},
          side_by_side},
         {"added before the zeros of the head before",
-         edit("key_tile_.batch_head - places_of(arguments_)",
-              "key_tile_.batch_head - places_of(arguments_) - 1"),
+         edit("batch_head - places_of(arguments)", "batch_head - places_of(arguments) - 1"),
          {},
          side_by_side},
         {"a sum told of before all warps have added",
@@ -49,8 +45,8 @@ TEST_CASE("v5: a place of the accumulator that is taken too early or unclean is 
           "batch_head >= 2"},
          {}},
         {"zeros not made for the last head",
-         edit("conversion.batch_head + places_of(arguments_) < arguments_.batch_heads",
-              "conversion.batch_head + places_of(arguments_) + 1 < arguments_.batch_heads"),
+         edit("batch_head + places_of(arguments) < arguments.batch_heads",
+              "batch_head + places_of(arguments) + 1 < arguments.batch_heads"),
          {deadlock}},
         {"no zeros", edit("zero_piece(rows_.source(accumulator, at));", ";"), {}},
         {"zeros of a part of a piece",

@@ -18,15 +18,13 @@ TEST_CASE("wgmma: heads that share a place of the accumulator match fp64 under a
 TEST_CASE("wgmma: a place of the accumulator that is taken too early or unclean is found") {
     const std::vector<AccumulatorFault> faults = {
         {"converted before it is complete",
-         edit("wait_for_global_counter<256>(arguments_.counters.added + "
-              "conversion.batch_head,\n                                         "
-              "static_cast<uint32_t>(kv_tiles_of(arguments_)));",
-              ";"),
+         edit("wait_until_added(arguments_, conversion.batch_head);", ";"),
          {}},
-        {"added before the zeros", edit("adds && head_before >= 0", "false"), {}},
+        {"added before the zeros",
+         edit("adds && wait_for_place(arguments, tile.batch_head)", "false"),
+         {}},
         {"added before the zeros of the head before",
-         edit("tile.batch_head - places_of(arguments)",
-              "tile.batch_head - places_of(arguments) - 1"),
+         edit("batch_head - places_of(arguments)", "batch_head - places_of(arguments) - 1"),
          {}},
         {"zeros told of before they are complete",
          edit("bulk_wait<0>();\n            count_global(arguments_.counters.converted",
@@ -41,8 +39,8 @@ TEST_CASE("wgmma: a place of the accumulator that is taken too early or unclean 
           "batch_head >= 2"},
          {}},
         {"zeros not made for the last head",
-         edit("conversion.batch_head + places_of(arguments_) < arguments_.batch_heads",
-              "conversion.batch_head + places_of(arguments_) + 1 < arguments_.batch_heads"),
+         edit("batch_head + places_of(arguments) < arguments.batch_heads",
+              "batch_head + places_of(arguments) + 1 < arguments.batch_heads"),
          {deadlock}},
         {"no zeros", dropped("zero(half);"), {}},
         {"zeros of half a place",

@@ -140,8 +140,7 @@ inline kernel::Strides strides_of(const ConstTensorView& view) noexcept {
 /// What the arguments of kernels with rounds of tickets take from those.
 template <typename Arguments>
 void set_rounds(Arguments& arguments, const AttentionProblem& problem,
-                const TileConfig& config) noexcept {
-    const Rounds rounds(problem, config);
+                const Rounds& rounds) noexcept {
     arguments.batch_heads = static_cast<int>(problem.batch * problem.effective_heads_kv());
     arguments.tickets = static_cast<int>(rounds.tickets());
     arguments.conversion_lag = static_cast<int>(rounds.conversion_lag);

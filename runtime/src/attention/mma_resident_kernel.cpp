@@ -96,8 +96,9 @@ kernel::MmaResidentArguments mma_resident_arguments(const AttentionProblem& prob
     set_problem(arguments, problem);
     arguments.heads = static_cast<int>(problem.effective_heads_kv());
     arguments.heads_per_kv_head = static_cast<int>(problem.heads / problem.effective_heads_kv());
-    set_rounds(arguments, problem, config);
-    arguments.heads_per_group = static_cast<int>(Rounds(problem, config).group_heads);
+    const Rounds rounds(problem, config);
+    set_rounds(arguments, problem, rounds);
+    arguments.heads_per_group = static_cast<int>(rounds.group_heads);
     const MaskBand band(problem);
     arguments.first_diagonal = static_cast<int>(band.first_diagonal);
     arguments.last_diagonal = static_cast<int>(band.last_diagonal);

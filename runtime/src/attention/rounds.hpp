@@ -32,20 +32,17 @@ struct Rounds {
 
     Rounds(const AttentionProblem& problem, const TileConfig& config) noexcept
         : resident_blocks(most_resident_blocks(problem, config)) {
-        const auto ceiling = [](std::int64_t value, std::int64_t unit) {
-            return (value + unit - 1) / unit;
-        };
         const std::int64_t heads = problem.batch * problem.effective_heads_kv();
         group_heads = config.family == KernelFamily::wgmma
                           ? config.heads_per_group
                           : std::min<std::int64_t>(config.heads_per_group, heads);
         tickets_a_round = group_heads * kv_tiles(problem, config);
-        groups = ceiling(heads, group_heads);
+        groups = ceiling_quotient(heads, group_heads);
         accumulator_heads = heads;
         if (converts_d_q(config)) {
-            conversion_lag = 1 + ceiling(resident_blocks, tickets_a_round);
+            conversion_lag = 1 + ceiling_quotient(resident_blocks, tickets_a_round);
             const std::int64_t accumulator_groups =
-                conversion_lag + 1 + ceiling(2 * resident_blocks, tickets_a_round);
+                conversion_lag + 1 + ceiling_quotient(2 * resident_blocks, tickets_a_round);
             accumulator_heads = std::min(accumulator_groups * group_heads, heads);
         }
     }

@@ -8,10 +8,15 @@
 
 namespace backlight::attention {
 
+/// value / unit, rounded up.
+constexpr std::int64_t ceiling_quotient(std::int64_t value, std::int64_t unit) noexcept {
+    return (value + unit - 1) / unit;
+}
+
 // Lengths in tiles, of which the last may be partial. The problem and the configuration are valid.
 
 constexpr std::int64_t tiles_of(std::int64_t length, int rows) noexcept {
-    return (length + rows - 1) / rows;
+    return ceiling_quotient(length, rows);
 }
 constexpr std::int64_t query_tiles(const AttentionProblem& problem,
                                    const TileConfig& config) noexcept {

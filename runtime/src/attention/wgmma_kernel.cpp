@@ -46,7 +46,7 @@ kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem, const Ti
     arguments.counters = layout.counters(workspace);
     arguments.d_q_accumulator = layout.d_q_accumulator(workspace);
     set_problem(arguments, problem);
-    set_rounds(arguments, problem, config);
+    set_rounds(arguments, problem, Rounds(problem, config));
     return arguments;
 }
 
