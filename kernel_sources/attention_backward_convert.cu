@@ -1,5 +1,5 @@
 // After the main backward kernel: dQ = softmax_scale · accumulator, rounded to the element type and
-// stored with dQ's strides.
+// stored with dQ's strides; or fp32, and added to what is there.
 //
 // The accumulator holds rows; or, of a kernel whose warps add their results as they hold them,
 // fragments (see d_q_fragments.cuh).
@@ -78,12 +78,22 @@ __device__ __forceinline__ void convert_fragments(const Rows& rows) {
             held[step].load(pieces.source(rows.accumulator, row));
         }
     }
+    if constexpr (specialisation::accumulates_gradients) {
+#pragma unroll
+        for (int step = 0; step < steps; ++step) {
+            const int64_t row = rows.first + pieces.first_row + step * Pieces::rows_a_step;
+            if (row < rows.seqlen_q) {
+                held[step].add(pieces.destination(rows.d_q, row, rows.stride), rows.stride,
+                               rows.scale, pieces.rows_from(row, rows.seqlen_q));
+            }
+        }
+    }
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
         const int64_t row = rows.first + pieces.first_row + step * Pieces::rows_a_step;
         if (row < rows.seqlen_q) {
             held[step].store(pieces.destination(rows.d_q, row, rows.stride), rows.stride,
-                             rows.scale, pieces.rows_from(row, rows.seqlen_q));
+                             scale_at_store(rows.scale), pieces.rows_from(row, rows.seqlen_q));
         }
     }
 }

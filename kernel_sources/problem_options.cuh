@@ -20,6 +20,8 @@ constexpr bool bounded_first_diagonal = false;
 constexpr bool grouped_heads = false;
 /// dQ, dK and dV are fp32 rather than of the type of the inputs.
 constexpr bool fp32_gradients = false;
+/// They are added to what is there.
+constexpr bool accumulates_gradients = false;
 /// Columns that Q and K have, and V and O, of the head_dim that tiles have; 0: all. TMA fills the
 /// others with zeros.
 constexpr int head_dim_qk = 0;
@@ -46,5 +48,8 @@ struct GradientType<true> {
 };
 /// Of dQ, dK and dV.
 using Gradient = GradientType<specialisation::fp32_gradients>::Type;
+
+static_assert(specialisation::fp32_gradients || !specialisation::accumulates_gradients,
+              "sums of rounded gradients would lose what is added");
 
 }  // namespace backlight::kernel

@@ -10,10 +10,10 @@
 
 namespace backlight::kernel {
 
-/// dQ = softmax_scale · accumulator, rounded and stored, of query tiles of a head whose key tiles
-/// have all been worked on; zeros take its place where another head's dQ will lie there. By all
-/// threads of a block, while its own first tiles are on their way: the registers of its gradients
-/// are free until then.
+/// dQ = softmax_scale · accumulator, rounded and stored (or added), of query tiles of a head whose
+/// key tiles have all been worked on; zeros take its place where another head's dQ will lie there.
+/// By all threads of a block, while its own first tiles are on their way: the registers of its
+/// gradients are free until then.
 class Converter {
   public:
     __device__ __forceinline__ Converter(const MmaResidentArguments& arguments, int thread)
@@ -46,17 +46,29 @@ class Converter {
                 each_step(row, end,
                           [&](int, int64_t at) { zero_piece(rows_.source(accumulator, at)); });
             }
-            each_step(row, end, [&](int step, int64_t at) {
-                int64_t row_in_head = at;
-                Gradient* d_q_of_head = d_q;
-                if constexpr (grouped_heads) {
-                    row_in_head = at % padded_seqlen_q_of(arguments_);
-                    d_q_of_head += at / padded_seqlen_q_of(arguments_) * strides.head;
-                }
-                pieces[step].store(rows_.destination(d_q_of_head, row_in_head, strides.seqlen),
-                                   strides.seqlen, arguments_.softmax_scale,
-                                   rows_.rows_from(row_in_head, seqlen_q));
-            });
+            // All that dQ holds is on its way before the first store.
+#pragma unroll
+            for (int pass = specialisation::accumulates_gradients ? 0 : 1; pass < 2; ++pass) {
+                each_step(row, end, [&](int step, int64_t at) {
+                    int64_t row_in_head = at;
+                    Gradient* d_q_of_head = d_q;
+                    if constexpr (grouped_heads) {
+                        row_in_head = at % padded_seqlen_q_of(arguments_);
+                        d_q_of_head += at / padded_seqlen_q_of(arguments_) * strides.head;
+                    }
+                    if (pass == 0) {
+                        pieces[step].add(
+                            rows_.destination(d_q_of_head, row_in_head, strides.seqlen),
+                            strides.seqlen, arguments_.softmax_scale,
+                            rows_.rows_from(row_in_head, seqlen_q));
+                    } else {
+                        pieces[step].store(
+                            rows_.destination(d_q_of_head, row_in_head, strides.seqlen),
+                            strides.seqlen, scale_at_store(arguments_.softmax_scale),
+                            rows_.rows_from(row_in_head, seqlen_q));
+                    }
+                });
+            }
         }
         if (leaves_zeros) {
             __syncthreads();

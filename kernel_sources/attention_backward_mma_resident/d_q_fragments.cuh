@@ -27,6 +27,34 @@ struct FragmentPiece {
         }
     }
 
+    /// Where dQ is added to: lanes = dQ + scale · lanes, of what `store` stores.
+    template <typename Gradient>
+    __device__ __forceinline__ void add(const Gradient* d_q, int64_t stride, float scale,
+                                        int64_t rows) {
+        const auto quad = [&](int row, int half) {
+            return *reinterpret_cast<const float4*>(d_q + row * stride + half * 4);
+        };
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float4& left = lanes[half * 2];
+            float4& right = lanes[half * 2 + 1];
+            if (rows > 0) {
+                const float4 held = quad(0, half);
+                left.x = added(held.x, left.x, scale);
+                left.y = added(held.y, left.y, scale);
+                right.x = added(held.z, right.x, scale);
+                right.y = added(held.w, right.y, scale);
+            }
+            if (rows > 8) {
+                const float4 held = quad(8, half);
+                left.z = added(held.x, left.z, scale);
+                left.w = added(held.y, left.w, scale);
+                right.z = added(held.z, right.z, scale);
+                right.w = added(held.w, right.w, scale);
+            }
+        }
+    }
+
     /// dQ = scale · accumulator, from the piece's first element on; rows are `stride` apart, and
     /// those of the first `rows` exist.
     template <typename Gradient>

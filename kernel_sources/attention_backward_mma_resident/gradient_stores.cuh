@@ -1,10 +1,32 @@
-// Stores of neighbouring elements of a gradient, rounded to its type where that is not fp32.
+// Stores of neighbouring elements of a gradient, rounded to its type where that is not fp32; and
+// the sums with what it holds already, where it is added to. These are made before, of many
+// elements at a time: no load may overtake a store that it could be of.
 #pragma once
 
 #include "primitives/conversion.cuh"
 #include "primitives/types.cuh"
+#include "problem_options.cuh"
 
 namespace backlight::kernel {
+
+/// held + scale · sum, each rounded: the very bits of a gradient that is stored and added later.
+__device__ __forceinline__ float added(float held, float sum, float scale) {
+    return __fadd_rn(held, __fmul_rn(sum, scale));
+}
+
+/// A half of a fragment of an accumulator, with the two elements that it is added to.
+template <typename Gradient>
+__device__ __forceinline__ void add_two(AccumulatorRegister (&fragment)[4], int half,
+                                        const Gradient* held, float scale) {
+    const float2 pair = *reinterpret_cast<const float2*>(held);
+    fragment[half * 2] = added(pair.x, fragment[half * 2], scale);
+    fragment[half * 2 + 1] = added(pair.y, fragment[half * 2 + 1], scale);
+}
+
+/// By which a sum is still to be multiplied when it is stored.
+__device__ __forceinline__ float scale_at_store(float scale) {
+    return specialisation::accumulates_gradients ? 1.0F : scale;
+}
 
 template <typename Gradient>
 __device__ __forceinline__ void store_two(Gradient* to, float first, float second) {

@@ -335,8 +335,8 @@ class KeyWarp {
     }
 
     /// The block owns its rows of dK and dV: plain stores, two elements each.
-    __device__ __forceinline__ void store_gradients() const {
-        const float scale = arguments_.softmax_scale;
+    __device__ __forceinline__ void store_gradients() {
+        const float scale = scale_at_store(arguments_.softmax_scale);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             if (partial_key_tiles && thread_key() + half * 8 >= seqlen_kv_of(arguments_)) {
@@ -344,6 +344,10 @@ class KeyWarp {
             }
             Gradient* const d_k_row = row_of(arguments_.d_k, arguments_.d_k_strides, half * 8);
             Gradient* const d_v_row = row_of(arguments_.d_v, arguments_.d_v_strides, half * 8);
+            if constexpr (specialisation::accumulates_gradients) {
+                add_row<columns_qk>(d_k_, half, d_k_row, arguments_.softmax_scale);
+                add_row<columns_v>(d_v_, half, d_v_row, 1);
+            }
 #pragma unroll
             for (int fragment = 0; fragment < gradient_fragments; ++fragment) {
                 if (fragment * mma_n < columns_qk) {
@@ -354,6 +358,17 @@ class KeyWarp {
                     store_two(d_v_row + fragment * mma_n, d_v_[fragment][half * 2],
                               d_v_[fragment][half * 2 + 1]);
                 }
+            }
+        }
+    }
+    /// One of the thread's two rows of a gradient, with what it is added to.
+    template <int columns>
+    __device__ __forceinline__ static void add_row(GradientAccumulator& gradient, int half,
+                                                   const Gradient* row, float scale) {
+#pragma unroll
+        for (int fragment = 0; fragment < gradient_fragments; ++fragment) {
+            if (fragment * mma_n < columns) {
+                add_two(gradient[fragment], half, row + fragment * mma_n, scale);
             }
         }
     }

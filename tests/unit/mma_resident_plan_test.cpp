@@ -258,8 +258,8 @@ TEST_CASE("a problem that needs no more than whole tiles says nothing of what ot
     for (const char* preset : {"v4", "v5"}) {
         for (const std::size_t kernel : {0, 1}) {
             const std::string text = specialisation_of(kernel_preset(preset), kernel);
-            for (const char* option :
-                 {"partial_", "bounded_", "grouped_heads", "fp32_gradients", "head_dim_"}) {
+            for (const char* option : {"partial_", "bounded_", "grouped_heads", "fp32_gradients",
+                                       "accumulates_gradients", "head_dim_"}) {
                 CHECK_FALSE(says(text, option));
             }
         }
@@ -279,6 +279,7 @@ TEST_CASE("of groups of heads and a window and odd sizes the kernels get what th
     general.window_left = 20;
     general.window_right = 5;
     general.gradient_type = GradientType::fp32;
+    general.accumulate_gradients = true;
     for (const char* preset : {"v4", "v5"}) {
         const TileConfig& config = kernel_preset(preset);
         const auto plan = runtime.backward(general, config);
@@ -328,7 +329,7 @@ TEST_CASE("of groups of heads and a window and odd sizes the kernels get what th
              {"head_dim = 128;", "head_dim_qk = 72;", "head_dim_v = 40;", "causal = false;",
               "partial_query_tiles = true;", "partial_key_tiles = true;",
               "bounded_first_diagonal = true;", "bounded_last_diagonal = true;",
-              "grouped_heads = true;", "fp32_gradients = true;"}) {
+              "grouped_heads = true;", "fp32_gradients = true;", "accumulates_gradients = true;"}) {
             CAPTURE(option);
             CHECK(says(text, option));
         }

@@ -288,10 +288,13 @@ TEST_CASE("a window is taken by mma_resident alone unless it masks nothing") {
     taken_by_resident_alone(problem, {"window_right is 0", "left out"});
 }
 
-TEST_CASE("fp32 gradients are taken by mma_resident alone and determinism by no family") {
+TEST_CASE("fp32 gradients and sums with them are taken by mma_resident, determinism by none") {
     AttentionProblem problem = good_problem;
     problem.gradient_type = GradientType::fp32;
     taken_by_resident_alone(problem, {"gradient_type is fp32", "it must be input"});
+    problem.accumulate_gradients = true;
+    taken_by_resident_alone(problem, {"gradient_type is fp32", "it must be input"});
+    problem.accumulate_gradients = false;
     problem.gradient_type = GradientType::input;
     problem.deterministic = true;
     unsupported_everywhere(problem, {"deterministic is true", "it must be false"});
@@ -723,16 +726,41 @@ TEST_CASE("a stride that is not a multiple of 16 bytes is refused by name and va
                         {"stride_batch is 131079", "multiple of 8 elements"});
 }
 
-TEST_CASE("a stride that is zero, negative or 2^39 and more is refused by name and value") {
+TEST_CASE("a stride that is negative or 2^39 and more is refused by name and value") {
     for (const std::int64_t bad :
-         {std::int64_t{0}, std::int64_t{-128}, std::int64_t{1} << 39, largest, -largest - 1}) {
+         {std::int64_t{-128}, std::int64_t{1} << 39, largest, -largest - 1}) {
         const std::string value = "is " + std::to_string(bad);
         each_tensor_refused([&](auto& view) { view.stride_seqlen = bad; },
-                            {"stride_seqlen", value, "positive and below 2^39"});
+                            {"stride_seqlen", value, "and below 2^39"});
         each_tensor_refused([&](auto& view) { view.stride_head = bad; },
-                            {"stride_head", value, "positive and below 2^39"});
+                            {"stride_head", value, "and below 2^39"});
         each_tensor_refused([&](auto& view) { view.stride_batch = bad; },
-                            {"stride_batch", value, "positive and below 2^39"});
+                            {"stride_batch", value, "and below 2^39"});
+    }
+}
+
+TEST_CASE("inputs may be broadcast over batch and head and seqlen and outputs may not") {
+    BackwardTensors tensors = good_tensors();
+    for (const NamedInput& input : inputs) {
+        ConstTensorView& view = tensors.*input.view;
+        view.stride_batch = view.stride_head = view.stride_seqlen = 0;
+    }
+    tensors.lse.stride_batch = tensors.lse.stride_head = 0;
+    CHECK_NOTHROW(validate(tensors, good_problem));
+    for (const NamedInput& input : inputs) {
+        (tensors.*input.view).stride_head = -8;
+        refused(tensors, good_problem,
+                {std::string(input.name) + ".stride_head is -8", "0 or more and below 2^39"});
+        (tensors.*input.view).stride_head = 0;
+    }
+    for (const NamedOutput& output : outputs) {
+        for (std::int64_t TensorView::*const stride :
+             {&TensorView::stride_batch, &TensorView::stride_head, &TensorView::stride_seqlen}) {
+            BackwardTensors wrong = tensors;
+            (wrong.*output.view).*stride = 0;
+            refused(wrong, good_problem,
+                    {std::string(output.name) + ".stride_", "is 0", "positive and below 2^39"});
+        }
     }
 }
 

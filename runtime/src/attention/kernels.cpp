@@ -82,6 +82,9 @@ void write_gradient_type(compiler::SpecialisationWriter& specialisation,
     if (problem.gradient_type == GradientType::fp32) {
         specialisation.boolean("fp32_gradients", true, "dQ, dK and dV are not rounded");
     }
+    if (problem.accumulate_gradients) {
+        specialisation.boolean("accumulates_gradients", true, "they are added to what is there");
+    }
 }
 
 MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& config,

@@ -96,6 +96,12 @@ inline int __float_as_int(float value) {
 inline float __fmaf_rn(float a, float b, float c) {
     return std::fma(a, b, c);
 }
+inline float __fadd_rn(float a, float b) {
+    return a + b;
+}
+inline float __fmul_rn(float a, float b) {
+    return a * b;
+}
 inline void sincospif(float x, float* sine, float* cosine) {
     constexpr double pi = 3.14159265358979323846;
     *sine = static_cast<float>(std::sin(pi * static_cast<double>(x)));
