@@ -47,11 +47,13 @@ struct ConstRowView {
 /// dO its head_dim_v columns. dQ, dK and dV are of its gradient_type, the others of its dtype.
 ///
 /// Rules, checked on every run: no null pointer; data of each tensor 16-byte aligned; every stride
-/// over an extent above 1 positive, a multiple of 16 bytes, which TMA demands (8 elements, or 4 of
-/// fp32), and below 2^39 elements; outputs must not overlap themselves, and no two outputs, nor an
-/// output and an input, may start at the same address. None may start within the workspace. `lse`
-/// is 4-byte aligned, its strides from 0 to below 2^39. A tensor of length 0 is not looked at: its
-/// pointer may be null.
+/// over an extent above 1 a multiple of 16 bytes, which TMA demands (8 elements, or 4 of fp32), and
+/// below 2^39 elements. Of inputs it may be 0, over batch, head and seqlen: all indices of that
+/// dimension are then one place, as in a tensor that PyTorch has expanded (but for head_dim, which
+/// is contiguous). Of outputs it is positive: they must not overlap themselves, and no two outputs,
+/// nor an output and an input, may start at the same address. None may start within the workspace.
+/// `lse` is 4-byte aligned, its strides from 0 to below 2^39. A tensor of length 0 is not looked
+/// at: its pointer may be null.
 struct BackwardTensors {
     ConstTensorView q, k, v, o, d_o;
     ConstRowView lse;

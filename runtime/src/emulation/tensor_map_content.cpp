@@ -64,11 +64,11 @@ void check_content(const TensorMapContent& content) {
             refuse(fmt::format("the box has {} along dimension {}: it must be 1 … 256",
                                content.box[i], i));
         }
-        if (i > 0 && (content.strides[i - 1] < 1 || content.strides[i - 1] % 16 != 0 ||
+        if (i > 0 && (content.strides[i - 1] < 0 || content.strides[i - 1] % 16 != 0 ||
                       content.strides[i - 1] >= (std::int64_t{1} << 40))) {
             refuse(
-                fmt::format("the stride of dimension {} is {} bytes: it must be a positive "
-                            "multiple of 16 below 2^40",
+                fmt::format("the stride of dimension {} is {} bytes: it must be 0 or a "
+                            "positive multiple of 16 below 2^40",
                             i, content.strides[i - 1]));
         }
     }

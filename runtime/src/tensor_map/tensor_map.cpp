@@ -64,8 +64,9 @@ void check(const Request& request, std::string_view operand) {
     for (std::size_t i = 0; i + 1 < rank; ++i) {
         const std::int64_t stride = request.strides[i];
         // Compared in elements: the product with the element size cannot overflow then.
-        if (stride < 1 || stride >= (std::int64_t{1} << 40) / bytes) {
-            refuse(operand, fmt::format("the {} stride is {} elements: it must be positive and "
+        // Of 0, which broadcasts, the documentation says nothing; drivers take it.
+        if (stride < 0 || stride >= (std::int64_t{1} << 40) / bytes) {
+            refuse(operand, fmt::format("the {} stride is {} elements: it must be 0 or more and "
                                         "below 2^40 bytes",
                                         dimension_name(request, i + 1), stride));
         }
