@@ -10,12 +10,14 @@
 
 #include "attention/tiles.hpp"
 #include "emulated_test_support.hpp"
+#include "gradient_values.hpp"
 
 namespace backlight::test {
 
 namespace {
 
 constexpr std::array presets = {"v4", "v5"};
+using Operand = tool::ProblemData::Operand;
 
 tool::CheckedProblem problem_of(std::int64_t seqlen_q, std::int64_t seqlen_kv,
                                 std::int64_t head_dim = 64, DataType dtype = DataType::bf16) {
@@ -204,6 +206,70 @@ TEST_CASE("mma_resident: fp32 gradients match fp64") {
     tool::CheckedProblem whole = problem_of(128, 128, 128);
     whole.problem.gradient_type = GradientType::fp32;
     require_right_by_all(session, whole);
+}
+
+TEST_CASE("mma_resident: gradients are added to what they hold") {
+    EmulatedSession session;
+    tool::CheckedProblem problem = grouped(4, 2, 70, 100, 40);
+    problem.problem.head_dim_v = 56;
+    problem.problem.gradient_type = GradientType::fp32;
+    problem.problem.accumulate_gradients = true;
+    problem.repeats = 2;
+    for (const tool::Layout layout : {tool::Layout::bhsd, tool::Layout::padded}) {
+        problem.layout = layout;
+        require_right_by_all(session, problem);
+    }
+    problem = problem_of(128, 128, 128);
+    problem.problem.gradient_type = GradientType::fp32;
+    problem.problem.accumulate_gradients = true;
+    problem.problem.causal = true;
+    require_right_by_all(session, problem);
+}
+
+TEST_CASE("mma_resident: a sum with a gradient has the bits of the gradient that is added later") {
+    EmulatedSession session;
+    tool::CheckedProblem checked = problem_of(128, 128, 128);
+    checked.problem.gradient_type = GradientType::fp32;
+    checked.problem.causal = true;
+    const auto values_of = [&](tool::ProblemData& data) {
+        std::array<std::vector<float>, 3> values;
+        constexpr std::array operands = {Operand::d_q, Operand::d_k, Operand::d_v};
+        for (std::size_t i = 0; i < operands.size(); ++i) {
+            values[i] = gradient_values(data.problem(), data.download(operands[i]));
+        }
+        return values;
+    };
+    for (const char* preset : presets) {
+        CAPTURE(preset);
+        std::array<std::vector<float>, 3> stored;
+        std::array<std::vector<float>, 3> held;
+        for (const bool accumulate : {false, true}) {
+            checked.problem.accumulate_gradients = accumulate;
+            tool::ProblemCheck check(session.kernels(), checked);
+            tool::ProblemData& data = check.data();
+            for (std::size_t i = 0; accumulate && i < held.size(); ++i) {
+                held[i] = verification::normal_numbers(stored[i].size(), i);
+            }
+            if (accumulate) {
+                data.set_gradients(held);
+            }
+            data.run(*session.runtime().backward(checked.problem, kernel_preset(preset)));
+            session.session().synchronise();
+            const auto values = values_of(data);
+            if (!accumulate) {
+                stored = values;
+                continue;
+            }
+            // dQ is summed in another order by each run.
+            for (const std::size_t i : {1, 2}) {
+                std::size_t wrong = 0;
+                for (std::size_t j = 0; j < values[i].size(); ++j) {
+                    wrong += values[i][j] == held[i][j] + stored[i][j] ? 0U : 1U;
+                }
+                CHECK(wrong == 0);
+            }
+        }
+    }
 }
 
 TEST_CASE("mma_resident: head dimensions of any multiple of 8 up to 128 match fp64") {

@@ -2,6 +2,7 @@
 #include "reference_comparison.hpp"
 
 #include "emulated_test_support.hpp"
+#include "gradient_values.hpp"
 
 namespace backlight::test {
 
@@ -12,6 +13,23 @@ TEST_CASE("the fp32 reference kernels match fp64 with every feature of a problem
     for (const AttentionProblem& problem : general_problems()) {
         compare_with_host(session.kernels(), problem);
     }
+}
+
+TEST_CASE("a problem without scores leaves gradients as they are that are to be added to") {
+    EmulatedSession session;
+    const AttentionProblem problem{.heads = 4,
+                                   .heads_kv = 2,
+                                   .seqlen_q = 70,
+                                   .seqlen_kv = 0,
+                                   .head_dim = 64,
+                                   .gradient_type = GradientType::fp32,
+                                   .accumulate_gradients = true};
+    tool::ProblemData data(session.kernels(), problem);
+    const std::vector<float> held = verification::normal_numbers(std::size_t{4} * 70 * 64, 1);
+    data.set_gradients({held, {}, {}});
+    session.runtime().backward(problem)->run(data.tensors(), nullptr, 0,
+                                             session.session().stream());
+    CHECK(gradient_values(problem, data.download(tool::ProblemData::Operand::d_q)) == held);
 }
 
 TEST_CASE("a problem without scores gets zeros from its plan in every layout and type") {

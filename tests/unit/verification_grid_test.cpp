@@ -36,6 +36,7 @@ bool may_exclude(const CheckedProblem& checked, std::span<const int> row) {
     const bool packed =
         row[Grid::layout] != verification::unset && checked.layout == Layout::packed_qkv;
     return (packed && problem.head_dim_v) ||
+           (checked.layout == Layout::broadcast && needs_logits(checked.inputs)) ||
            (needs_logits(checked.inputs) && problem.softmax_scale == 0.0F) ||
            (checked.inputs == InputKind::dominant_key && problem.window_left);
 }
@@ -167,10 +168,12 @@ TEST_CASE("what the seed's kernel does not take of a problem is told feature by 
                                    .head_dim = 40,
                                    .window_left = 10,
                                    .gradient_type = GradientType::fp32,
+                                   .accumulate_gradients = true,
                                    .deterministic = true};
     CHECK(features_not_taken(problem, v3, target) ==
           std::vector<std::string>{"head dimension 40", "grouped heads", "window", "fp32 gradients",
-                                   "deterministic", "lengths that its tiles do not divide"});
+                                   "accumulated gradients", "deterministic",
+                                   "lengths that its tiles do not divide"});
     // A window wider than the sequence masks nothing.
     CHECK(features_not_taken({.seqlen_q = 128,
                               .seqlen_kv = 128,

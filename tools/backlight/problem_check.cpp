@@ -66,6 +66,13 @@ std::array<Tolerance, 3> tolerances(const CheckedProblem& checked) {
     const double rounding = normal ? 3e-6 : 1e-5;
     cancelling.minimum_rms = rounding * terms / tolerance.relative_l2;
     std::array<Tolerance, 3> all = {cancelling, cancelling, tolerance};
+    if (problem.accumulate_gradients) {
+        // Of numbers up to 4, and twice: by the kernel, and where the start is taken off again.
+        constexpr double rounding_of_sums = 0x1p-22;
+        for (Tolerance& each : all) {
+            each.minimum_rms = std::max(each.minimum_rms, 2 * rounding_of_sums / each.relative_l2);
+        }
+    }
     const double narrow = std::sqrt(std::max(1.0, 64.0 / static_cast<double>(problem.head_dim)));
     all[0].worst_row *= narrow;
     if (!normal) {
@@ -99,6 +106,12 @@ ProblemCheck::ProblemCheck(SupportKernels& kernels, const CheckedProblem& proble
     : kernels_(kernels),
       problem_(problem),
       data_(std::make_unique<ProblemData>(kernels, problem.problem, problem.layout)) {
+    for (std::size_t i = 0; problem.problem.accumulate_gradients && i < held_.size(); ++i) {
+        const verification::TensorShape shape = gradient_shape(problem.problem, i);
+        held_[i] = verification::normal_numbers(
+            static_cast<std::size_t>(shape.batch * shape.heads * shape.rows * shape.columns),
+            problem.seed * held_.size() + i);
+    }
     if (problem_.reference == Reference::host_fp64) {
         make_host_reference();
         return;
@@ -117,8 +130,8 @@ ProblemCheck::ProblemCheck(SupportKernels& kernels, const CheckedProblem& proble
 
 void ProblemCheck::make_host_reference() {
     const AttentionProblem& problem = problem_.problem;
-    const verification::InputTensors inputs =
-        verification::make_inputs(problem, problem_.inputs, problem_.seed);
+    data_->set_inputs(verification::make_inputs(problem, problem_.inputs, problem_.seed));
+    const verification::InputTensors inputs = data_->inputs();
     const auto widen = [&](const std::vector<std::uint16_t>& bits) {
         return backlight::widen<double>(problem.dtype, bits);
     };
@@ -149,15 +162,28 @@ void ProblemCheck::make_host_reference() {
                                       .d_q = fp64_reference_[0],
                                       .d_k = fp64_reference_[1],
                                       .d_v = fp64_reference_[2]});
-    data_->set_inputs(inputs);
     data_->set_forward(o_bits, lse_floats);
 }
 
-verification::Accuracy ProblemCheck::accuracy(std::size_t tensor,
-                                              const std::vector<std::uint16_t>& bits,
+void ProblemCheck::prepare_outputs(int run) {
+    // A user poisons no workspace: further runs get what the one before has left there.
+    run == 0 ? data_->poison() : data_->poison_outputs();
+    if (problem_.problem.accumulate_gradients) {
+        data_->set_gradients(held_);
+    }
+}
+
+std::vector<float> ProblemCheck::values_of(std::size_t tensor,
+                                           const std::vector<std::uint16_t>& bits) const {
+    std::vector<float> values = gradient_values(problem_.problem, std::as_bytes(std::span(bits)));
+    for (std::size_t i = 0; i < held_[tensor].size(); ++i) {
+        values[i] -= held_[tensor][i];
+    }
+    return values;
+}
+
+verification::Accuracy ProblemCheck::accuracy(std::size_t tensor, const std::vector<float>& values,
                                               const Tolerance& tolerance) const {
-    const std::vector<float> values =
-        gradient_values(problem_.problem, std::as_bytes(std::span(bits)));
     const verification::TensorShape shape = gradient_shape(problem_.problem, tensor);
     const verification::AccuracyOptions options{.minimum_rms = tolerance.minimum_rms};
     if (problem_.reference == Reference::host_fp64) {
@@ -168,10 +194,8 @@ verification::Accuracy ProblemCheck::accuracy(std::size_t tensor,
                                           shape, options);
 }
 
-void ProblemCheck::check_zeros(std::size_t tensor, const std::vector<std::uint16_t>& bits,
+void ProblemCheck::check_zeros(std::size_t tensor, const std::vector<float>& values,
                                ProblemReport& report) const {
-    const std::vector<float> values =
-        gradient_values(problem_.problem, std::as_bytes(std::span(bits)));
     const verification::TensorShape shape = gradient_shape(problem_.problem, tensor);
     const std::vector<bool> zero = rows_without_gradient(problem_.problem, tensor);
     const auto columns = static_cast<std::size_t>(shape.columns);
@@ -190,21 +214,18 @@ void ProblemCheck::check_zeros(std::size_t tensor, const std::vector<std::uint16
 
 void ProblemCheck::check_runs(const BackwardPlan& plan, ProblemReport& report) {
     const std::array<Tolerance, 3> allowed = tolerances(problem_);
-    const auto values_of = [&](const std::vector<std::uint16_t>& bits) {
-        return gradient_values(problem_.problem, std::as_bytes(std::span(bits)));
-    };
     std::array<std::vector<std::uint16_t>, 3> first;
     std::array<std::vector<float>, 3> first_values;
     for (int run = 0; run < std::max(1, problem_.repeats); ++run) {
-        // A user poisons no workspace: further runs get what the one before has left there.
-        run == 0 ? data_->poison() : data_->poison_outputs();
+        prepare_outputs(run);
         data_->run(plan);
         kernels_.session().synchronise();
         const auto bits = in_order(data_->gradients());
         for (std::size_t i = 0; i < bits.size(); ++i) {
             const Tolerance& tolerance = allowed[i];
             if (run == 0) {
-                const verification::Accuracy measured = accuracy(i, bits[i], tolerance);
+                const std::vector<float> values = values_of(i, bits[i]);
+                const verification::Accuracy measured = accuracy(i, values, tolerance);
                 // A comparison that a NaN fails.
                 if (!(measured.relative_l2 <= tolerance.relative_l2) ||
                     !(measured.worst_row <= tolerance.worst_row)) {
@@ -213,7 +234,7 @@ void ProblemCheck::check_runs(const BackwardPlan& plan, ProblemReport& report) {
                                     verification::to_string(measured), tolerance.relative_l2,
                                     tolerance.worst_row));
                 }
-                check_zeros(i, bits[i], report);
+                check_zeros(i, values, report);
                 report.tensors.push_back(
                     {.tensor = gradient_names[i], .accuracy = measured, .tolerance = tolerance});
                 continue;
@@ -222,11 +243,11 @@ void ProblemCheck::check_runs(const BackwardPlan& plan, ProblemReport& report) {
                 continue;
             }
             if (first_values[i].empty()) {
-                first_values[i] = values_of(first[i]);
+                first_values[i] = values_of(i, first[i]);
             }
             const double difference =
                 verification::measure_accuracy(
-                    values_of(bits[i]), std::span<const float>(first_values[i]),
+                    values_of(i, bits[i]), std::span<const float>(first_values[i]),
                     gradient_shape(problem_.problem, i), {.minimum_rms = tolerance.minimum_rms})
                     .relative_l2;
             double& largest = report.tensors[i].between_runs;

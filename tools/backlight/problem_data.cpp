@@ -26,22 +26,6 @@ std::size_t count(std::int64_t elements) {
     return static_cast<std::size_t>(elements);
 }
 
-/// Calls visit(row of the strided tensor, row of the contiguous one), both in elements, for every
-/// (batch, head, row).
-template <typename Visit>
-void for_each_row(const attention::Extents& extents, const std::array<std::int64_t, 3>& strides,
-                  const Visit& visit) {
-    std::int64_t contiguous = 0;
-    for (std::int64_t batch = 0; batch < extents.batch; ++batch) {
-        for (std::int64_t head = 0; head < extents.heads; ++head) {
-            for (std::int64_t row = 0; row < extents.seqlen;
-                 ++row, contiguous += extents.head_dim) {
-                visit(batch * strides[0] + head * strides[1] + row * strides[2], contiguous);
-            }
-        }
-    }
-}
-
 }  // namespace
 
 ProblemData::ProblemData(SupportKernels& kernels, const AttentionProblem& problem, Layout layout)
@@ -87,11 +71,13 @@ ProblemData::ProblemData(SupportKernels& kernels, const AttentionProblem& proble
             place.strides = {place.extents.seqlen * row, head_dim, row};
         } else if (layout == Layout::padded) {
             add_padded(names[i], place, output);
+        } else if (layout == Layout::broadcast && !output) {
+            add_broadcast(names[i], static_cast<Operand>(i), place);
         } else {
             add_storage(names[i], place.extents.elements(), output);
-            place.strides = layout == Layout::bhsd
-                                ? bhsd_strides(place.extents.heads, place.extents.seqlen, head_dim)
-                                : bshd_strides(place.extents.heads, place.extents.seqlen, head_dim);
+            place.strides = layout == Layout::bshd || layout == Layout::packed_qkv
+                                ? bshd_strides(place.extents.heads, place.extents.seqlen, head_dim)
+                                : bhsd_strides(place.extents.heads, place.extents.seqlen, head_dim);
         }
         place.storage = storages_.size() - 1;
     }
@@ -111,70 +97,21 @@ void ProblemData::add_padded(const char* name, Place& place, bool output) {
     place.strides = {batch, head, row};
 }
 
+void ProblemData::add_broadcast(const char* name, Operand operand, Place& place) {
+    const bool one_row = operand == Operand::d_o;
+    const bool one_head = one_row || operand == Operand::k || operand == Operand::v;
+    const std::int64_t heads = one_head ? 1 : place.extents.heads;
+    const std::int64_t rows = one_row ? 1 : place.extents.seqlen;
+    const std::int64_t columns = place.extents.head_dim;
+    add_storage(name, heads * rows * columns, false);
+    place.strides = {0, one_head ? 0 : rows * columns, one_row ? 0 : columns};
+}
+
 std::array<std::int64_t, 2> ProblemData::lse_view_strides() const noexcept {
     const bool padded = layout_ == Layout::padded;
     const std::int64_t head = problem_.seqlen_q + (padded ? lse_head_gap : 0);
-    return {problem_.heads * head + (padded ? lse_batch_gap : 0), head};
-}
-
-void ProblemData::spread_lse() {
-    if (layout_ != Layout::padded) {
-        return;
-    }
-    const std::vector<float> lse = download_lse();
-    std::vector<std::uint32_t> spread(padded_lse_.bytes() / sizeof(float), ~std::uint32_t{0});
-    for_each_row({problem_.batch, problem_.heads, 1, problem_.seqlen_q},
-                 {lse_view_strides()[0], lse_view_strides()[1], 0},
-                 [&](std::int64_t strided, std::int64_t contiguous) {
-                     for (std::int64_t row = 0; row < problem_.seqlen_q; ++row) {
-                         spread[count(strided + row)] =
-                             std::bit_cast<std::uint32_t>(lse[count(contiguous + row)]);
-                     }
-                 });
-    padded_lse_.upload(std::as_bytes(std::span(spread)));
-}
-
-std::vector<std::byte> ProblemData::content_and_gaps(std::size_t storage,
-                                                     std::vector<bool>& is_gap) const {
-    const GuardedBuffer& buffer = storages_[storage].buffer;
-    std::vector<std::byte> bytes(buffer.bytes());
-    buffer.download(bytes);
-    is_gap.assign(bytes.size(), true);
-    for (const Place& place : places_) {
-        if (place.storage != storage) {
-            continue;
-        }
-        for_each_row(place.extents, place.strides, [&](std::int64_t strided, std::int64_t) {
-            const auto bytes_of = [&](std::int64_t elements) {
-                return elements * static_cast<std::int64_t>(place.element_bytes);
-            };
-            std::fill_n(is_gap.begin() + bytes_of(place.offset + strided),
-                        bytes_of(place.extents.head_dim), false);
-        });
-    }
-    return bytes;
-}
-
-bool ProblemData::gaps_intact(std::size_t storage) const {
-    std::vector<bool> is_gap;
-    const std::vector<std::byte> bytes = content_and_gaps(storage, is_gap);
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-        if (is_gap[i] && bytes[i] != std::byte{GuardedBuffer::poison_pattern}) {
-            return false;
-        }
-    }
-    return true;
-}
-
-void ProblemData::poison_gaps(std::size_t storage) {
-    std::vector<bool> is_gap;
-    std::vector<std::byte> bytes = content_and_gaps(storage, is_gap);
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-        if (is_gap[i]) {
-            bytes[i] = std::byte{GuardedBuffer::poison_pattern};
-        }
-    }
-    storages_[storage].buffer.upload(bytes);
+    const std::int64_t batch = problem_.heads * head + (padded ? lse_batch_gap : 0);
+    return {layout_ == Layout::broadcast ? 0 : batch, head};
 }
 
 std::size_t ProblemData::element_bytes(bool output) const noexcept {
@@ -210,6 +147,13 @@ void ProblemData::set_inputs(const verification::InputTensors& inputs) {
     scatter(Operand::d_o, inputs.d_o);
 }
 
+verification::InputTensors ProblemData::inputs() const {
+    return {.q = gather(Operand::q),
+            .k = gather(Operand::k),
+            .v = gather(Operand::v),
+            .d_o = gather(Operand::d_o)};
+}
+
 void ProblemData::set_forward(std::span<const std::uint16_t> o, std::span<const float> lse) {
     scatter(Operand::o, o);
     upload_lse(lse);
@@ -243,91 +187,6 @@ void ProblemData::compute_forward() {
     // The buffers are freed on return.
     kernels_.session().synchronise();
     spread_lse();
-}
-
-void ProblemData::upload(Operand operand, std::span<const std::byte> bytes) {
-    Storage& storage = storages_[place(operand).storage];
-    const std::size_t expected = place(operand).bytes();
-    if (bytes.size() != expected || storage.buffer.bytes() != expected) {
-        throw Error(
-            ErrorCode::invalid_argument,
-            fmt::format("upload of {}: {} bytes given, the tensor has {} of the {} bytes of "
-                        "its memory; all three must be equal",
-                        storage.name, bytes.size(), expected, storage.buffer.bytes()));
-    }
-    storage.buffer.upload(bytes);
-}
-
-std::vector<std::byte> ProblemData::download(Operand operand) const {
-    const Storage& storage = storages_[place(operand).storage];
-    const std::size_t expected = place(operand).bytes();
-    if (storage.buffer.bytes() != expected) {
-        throw Error(ErrorCode::invalid_argument,
-                    fmt::format("download of {}: the tensor has {} of the {} bytes of its memory; "
-                                "it must have all",
-                                storage.name, expected, storage.buffer.bytes()));
-    }
-    std::vector<std::byte> bytes(expected);
-    storage.buffer.download(bytes);
-    return bytes;
-}
-
-void ProblemData::upload_lse(std::span<const float> lse) {
-    if (lse.size_bytes() != lse_.bytes()) {
-        throw Error(ErrorCode::invalid_argument,
-                    fmt::format("lse has {} values: batch · heads · seqlen_q is {}", lse.size(),
-                                lse_.bytes() / sizeof(float)));
-    }
-    lse_.upload(std::as_bytes(lse));
-    spread_lse();
-}
-
-std::vector<float> ProblemData::download_lse() const {
-    std::vector<float> lse(lse_.bytes() / sizeof(float));
-    lse_.download(std::as_writable_bytes(std::span(lse)));
-    return lse;
-}
-
-void ProblemData::scatter(Operand operand, std::span<const std::uint16_t> bits) {
-    const Place& where = place(operand);
-    GuardedBuffer& buffer = storages_[where.storage].buffer;
-    if (bits.size_bytes() != where.bytes()) {
-        throw Error(
-            ErrorCode::invalid_argument,
-            fmt::format("{} has {} elements: batch · heads · seqlen · head_dim is {}",
-                        storages_[where.storage].name, bits.size(), where.extents.elements()));
-    }
-    if (layout_ == Layout::bhsd) {
-        buffer.upload(std::as_bytes(bits));
-        return;
-    }
-    // Other slices of the same storage, and gaps, keep their content.
-    std::vector<std::uint16_t> all(buffer.bytes() / sizeof(std::uint16_t));
-    if (layout_ != Layout::bshd) {
-        buffer.download(std::as_writable_bytes(std::span(all)));
-    }
-    for_each_row(where.extents, where.strides, [&](std::int64_t strided, std::int64_t contiguous) {
-        std::copy_n(bits.begin() + contiguous, where.extents.head_dim,
-                    all.begin() + where.offset + strided);
-    });
-    buffer.upload(std::as_bytes(std::span(all)));
-}
-
-std::vector<std::uint16_t> ProblemData::gather(Operand operand) const {
-    const Place& where = place(operand);
-    const GuardedBuffer& buffer = storages_[where.storage].buffer;
-    std::vector<std::uint16_t> all(buffer.bytes() / sizeof(std::uint16_t));
-    buffer.download(std::as_writable_bytes(std::span(all)));
-    if (layout_ == Layout::bhsd) {
-        return all;
-    }
-    const auto words = static_cast<std::int64_t>(where.element_bytes / sizeof(std::uint16_t));
-    std::vector<std::uint16_t> bits(where.bytes() / sizeof(std::uint16_t));
-    for_each_row(where.extents, where.strides, [&](std::int64_t strided, std::int64_t contiguous) {
-        std::copy_n(all.begin() + (where.offset + strided) * words, where.extents.head_dim * words,
-                    bits.begin() + contiguous * words);
-    });
-    return bits;
 }
 
 TensorView ProblemData::view(Operand operand) const noexcept {
@@ -382,25 +241,6 @@ void ProblemData::poison() {
 void ProblemData::run(const BackwardPlan& plan) {
     plan.run(tensors(), workspace(plan.workspace_bytes()), plan.workspace_bytes(),
              kernels_.session().stream());
-}
-
-std::optional<std::string> ProblemData::damaged_canary() const {
-    for (std::size_t i = 0; i < storages_.size(); ++i) {
-        if (!storages_[i].buffer.intact() || (layout_ == Layout::padded && !gaps_intact(i))) {
-            return storages_[i].name;
-        }
-    }
-    if (!lse_.intact() || (layout_ == Layout::padded && !padded_lse_.intact())) {
-        return "lse";
-    }
-    if (workspace_.bytes() > 0 && !workspace_.intact()) {
-        return "workspace";
-    }
-    return std::nullopt;
-}
-
-Gradients<std::uint16_t> ProblemData::gradients() const {
-    return {.d_q = gather(Operand::d_q), .d_k = gather(Operand::d_k), .d_v = gather(Operand::d_v)};
 }
 
 Gradients<float> ProblemData::reference_gradients() {

@@ -52,6 +52,8 @@ class ProblemData {
     void randomise(std::uint64_t seed, float scale = 1);
     /// Q, K, V and dO from the host, contiguous. O and LSE are to be computed or set after.
     void set_inputs(const verification::InputTensors& inputs);
+    /// As kernels find them: of a broadcast tensor all indices have what was set last.
+    verification::InputTensors inputs() const;
     /// O, contiguous, and LSE, (batch, heads, seqlen_q).
     void set_forward(std::span<const std::uint16_t> o, std::span<const float> lse);
     /// O, rounded to the problem's type, and LSE by the fp32 reference.
@@ -72,6 +74,8 @@ class ProblemData {
     void poison();
     /// In the outputs alone: the workspace stays as the run before has left it.
     void poison_outputs();
+    /// What the gradients hold before a run that adds to them; they must be fp32.
+    void set_gradients(const std::array<std::vector<float>, 3>& values);
     /// Runs the plan on the session's stream, with a workspace of the plan's size.
     void run(const BackwardPlan& plan);
 
@@ -100,11 +104,17 @@ class ProblemData {
         std::size_t bytes() const noexcept {
             return static_cast<std::size_t>(extents.elements()) * element_bytes;
         }
+        /// Of 16 bits, in an element.
+        std::int64_t words() const noexcept {
+            return static_cast<std::int64_t>(element_bytes / sizeof(std::uint16_t));
+        }
     };
 
     void add_storage(std::string name, std::int64_t elements, bool output);
     /// Places the operand in a storage of its own, with gaps.
     void add_padded(const char* name, Place& place, bool output);
+    /// The same with strides of 0, of an input.
+    void add_broadcast(const char* name, Operand operand, Place& place);
     /// A storage's bytes, and which of them are no tensor's.
     std::vector<std::byte> content_and_gaps(std::size_t storage, std::vector<bool>& is_gap) const;
     bool gaps_intact(std::size_t storage) const;
@@ -122,7 +132,8 @@ class ProblemData {
     DeviceBuffer float_buffer(Operand operand) const;
     DeviceBuffer widened(Operand operand);
 
-    void scatter(Operand operand, std::span<const std::uint16_t> bits);
+    /// In words of 16 bits, of which an element of fp32 has two.
+    void scatter(Operand operand, std::span<const std::uint16_t> words);
     std::vector<std::uint16_t> gather(Operand operand) const;
 
     SupportKernels& kernels_;

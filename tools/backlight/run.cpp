@@ -54,8 +54,8 @@ const SafeTensor& required(const SafetensorsFile& file, const std::string& path,
         for (const auto& [present, tensor] : file.tensors) {
             names.push_back(present);
         }
-        refuse(path, fmt::format("there is no tensor \"{}\": q, k, v and do are needed; the file "
-                                 "has [{}]",
+        refuse(path, fmt::format("there is no tensor \"{}\": q, k, v and do are needed, and with "
+                                 "--accumulate dq, dk and dv; the file has [{}]",
                                  name, fmt::join(names, ", ")));
     }
     return found->second;
@@ -190,6 +190,29 @@ void provide_forward(const SafetensorsFile& file, const RunOptions& options, Pro
     data.upload_lse(values);
 }
 
+/// Where dQ, dK and dV are added to: what they hold, from the file.
+void provide_gradients(const SafetensorsFile& file, const RunOptions& options, ProblemData& data) {
+    if (!data.problem().accumulate_gradients) {
+        return;
+    }
+    struct Held {
+        const char* name;
+        const char* like;
+        Operand operand;
+        Extents extents;
+    };
+    const AttentionProblem& problem = data.problem();
+    for (const Held& held : {Held{"dq", "q", Operand::d_q, attention::query_extents(problem)},
+                             Held{"dk", "k", Operand::d_k, attention::key_extents(problem)},
+                             Held{"dv", "v", Operand::d_v, attention::value_extents(problem)}}) {
+        const SafeTensor& tensor = required(file, options.in, held.name);
+        require_dtype(tensor, held.name, "F32", options.in);
+        require_shape(tensor, held.name, options.layout, held.extents,
+                      fmt::format("that of {}", held.like), options.in);
+        data.upload(held.operand, tensor.data);
+    }
+}
+
 }  // namespace
 
 int run_file(const RunOptions& options) {
@@ -216,6 +239,7 @@ int run_file(const RunOptions& options) {
     data.upload(Operand::v, file.tensors.at("v").data);
     data.upload(Operand::d_o, file.tensors.at("do").data);
     provide_forward(file, options, data);
+    provide_gradients(file, options, data);
     data.run(*plan);
     session->synchronise();
 

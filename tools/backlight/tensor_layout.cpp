@@ -11,7 +11,8 @@ namespace backlight::tool {
 
 namespace {
 
-constexpr std::array layouts = {Layout::bhsd, Layout::bshd, Layout::packed_qkv, Layout::padded};
+constexpr std::array layouts = {Layout::bhsd, Layout::bshd, Layout::packed_qkv, Layout::padded,
+                                Layout::broadcast};
 
 }  // namespace
 
@@ -25,6 +26,8 @@ const char* to_string(Layout layout) noexcept {
             return "packed_qkv";
         case Layout::padded:
             return "padded";
+        case Layout::broadcast:
+            return "broadcast";
     }
     return "unknown";
 }

@@ -18,6 +18,10 @@ enum class Layout {
     /// batch: what a kernel reads beyond a row's columns or a head's rows shows in its results, and
     /// what it writes there is found as damage. LSE likewise, in strides that are odd.
     padded,
+    /// Inputs with strides of 0, as tensors that PyTorch has expanded: Q, O and LSE are those of
+    /// one batch, K and V also of one head, and dO is one row; the rest is contiguous (batch,
+    /// heads, seqlen, head_dim), and so are dQ, dK and dV.
+    broadcast,
 };
 
 const char* to_string(Layout layout) noexcept;

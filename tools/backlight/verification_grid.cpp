@@ -16,9 +16,16 @@ using verification::InputKind;
 using verification::unset;
 
 constexpr std::array sizes = {GridSize::small, GridSize::large};
-constexpr std::array layouts = {Layout::bhsd, Layout::bshd, Layout::packed_qkv, Layout::padded};
+constexpr std::array layouts = {Layout::bhsd, Layout::bshd, Layout::packed_qkv, Layout::padded,
+                                Layout::broadcast};
 constexpr std::array<std::optional<float>, 4> scales = {std::nullopt, 0.03F, -0.1F, 0.0F};
-constexpr std::array gradient_types = {GradientType::input, GradientType::fp32};
+struct GradientKind {
+    GradientType type;
+    bool accumulated;
+};
+constexpr std::array all_gradients = {GradientKind{GradientType::input, false},
+                                      GradientKind{GradientType::fp32, false},
+                                      GradientKind{GradientType::fp32, true}};
 constexpr auto top_left = MaskAlignment::top_left;
 
 /// Inputs of a certain logit, which no softmax scale of 0 gives.
@@ -119,6 +126,7 @@ CheckedProblem VerificationGrid::problem(std::span<const int> row) const {
     const Mask chosen_mask = at(mask, masks_);
     const Heads chosen_heads = at(heads, heads_);
     const HeadDims dims = at(head_dims, head_dims_);
+    const auto chosen_gradients = at(gradients, all_gradients);
     CheckedProblem checked{.problem = {.batch = at(batch, batches_),
                                        .heads = chosen_heads.queries,
                                        .seqlen_q = length(seqlen_q, seqlen_kv),
@@ -129,7 +137,8 @@ CheckedProblem VerificationGrid::problem(std::span<const int> row) const {
                                        .window_left = chosen_mask.window_left,
                                        .window_right = chosen_mask.window_right,
                                        .dtype = at(dtype, dtypes_),
-                                       .gradient_type = at(gradient_type, gradient_types),
+                                       .gradient_type = chosen_gradients.type,
+                                       .accumulate_gradients = chosen_gradients.accumulated,
                                        .softmax_scale = at(softmax_scale, scales),
                                        .deterministic = row[deterministic] == 1},
                            .inputs = at(inputs, verification::input_kinds),
@@ -156,6 +165,10 @@ bool VerificationGrid::possible(std::span<const int> row, const Taken& taken) co
     if (checked.inputs == InputKind::dominant_key && plain.window_left) {
         return false;
     }
+    // Logits come of the rows that queries and keys of a head have together.
+    if (checked.layout == Layout::broadcast && needs_logits(checked.inputs)) {
+        return false;
+    }
     return work(row) <= most_work_ && (!taken || taken(plain));
 }
 
@@ -170,7 +183,7 @@ verification::GridModel VerificationGrid::model(const Taken& taken) const {
     model.sizes[head_dims] = size_of(head_dims_);
     model.sizes[layout] = size_of(layouts);
     model.sizes[softmax_scale] = size_of(scales);
-    model.sizes[gradient_type] = size_of(gradient_types);
+    model.sizes[gradients] = size_of(all_gradients);
     model.sizes[deterministic] = 2;
     model.sizes[inputs] = size_of(verification::input_kinds);
     model.possible = [this, taken](std::span<const int> row) { return possible(row, taken); };

@@ -41,7 +41,7 @@ class VerificationGrid {
         head_dims,
         layout,
         softmax_scale,
-        gradient_type,
+        gradients,
         deterministic,
         inputs,
         axis_count,

@@ -25,7 +25,7 @@ struct Element {
 };
 
 /// Independent sequences of one seed.
-enum class Stream : std::uint64_t { q = 1, k, v, d_o, direction, dominant };
+enum class Stream : std::uint64_t { q = 1, k, v, d_o, direction, dominant, numbers };
 
 /// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection that mixes all 64 bits.
 constexpr std::uint64_t mix(std::uint64_t x) {
@@ -303,6 +303,20 @@ InputTensors make_inputs(const AttentionProblem& problem, InputKind kind, std::u
                         to_string(problem));
     }
     return Builder(problem, kind, seed).build();
+}
+
+std::vector<float> normal_numbers(std::size_t count, std::uint64_t seed) {
+    constexpr std::size_t at_a_time = 4096;
+    const Generator generator(seed, Stream::numbers);
+    std::vector<float> numbers(count);
+    parallel_for(static_cast<std::int64_t>((count + at_a_time - 1) / at_a_time),
+                 [&](std::int64_t part) {
+                     const std::size_t first = static_cast<std::size_t>(part) * at_a_time;
+                     for (std::size_t i = first; i < std::min(count, first + at_a_time); ++i) {
+                         numbers[i] = static_cast<float>(generator.normal(i));
+                     }
+                 });
+    return numbers;
 }
 
 }  // namespace backlight::verification

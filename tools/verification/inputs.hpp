@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -54,5 +55,8 @@ struct InputTensors {
 /// implementation). Throws `invalid_argument` when the extents make no problem, or the softmax
 /// scale or the mask cannot give what the kind promises in this dtype.
 InputTensors make_inputs(const AttentionProblem& problem, InputKind kind, std::uint64_t seed);
+
+/// N(0, 1) in fp32, likewise of each element's index alone.
+std::vector<float> normal_numbers(std::size_t count, std::uint64_t seed);
 
 }  // namespace backlight::verification
