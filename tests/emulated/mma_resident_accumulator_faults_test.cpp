@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "accumulator_faults.hpp"
-#include "mma_resident_edits.hpp"
+#include "kernel_edits.hpp"
 
 namespace backlight::test {
 

@@ -2,7 +2,7 @@
 #include <string>
 #include <utility>
 
-#include "mma_resident_edits.hpp"
+#include "kernel_edits.hpp"
 
 namespace backlight::test {
 

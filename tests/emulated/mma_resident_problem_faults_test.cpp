@@ -2,7 +2,7 @@
 #include <string>
 #include <utility>
 
-#include "mma_resident_edits.hpp"
+#include "kernel_edits.hpp"
 
 namespace backlight::test {
 
@@ -91,6 +91,35 @@ TEST_CASE("mma_resident: rows that do not exist and are not left out give wrong 
          {{"attention_backward_delta.cu", "lane_in_row * elements_per_lane < columns_v",
            "lane_in_row * elements_per_lane < columns_qk"}},
          narrow(),
+         {}},
+    };
+    require_found(faults);
+}
+
+ProblemRun accumulated(const char* preset) {
+    ProblemRun run = run_of(70, 64, preset);
+    run.problem.problem.gradient_type = GradientType::fp32;
+    run.problem.problem.accumulate_gradients = true;
+    return run;
+}
+
+TEST_CASE("mma_resident: a gradient that is not added or added with another factor is found") {
+    const std::string of_d_k =
+        "add_row<columns_qk>(d_k_, half, d_k_row, arguments_.softmax_scale);";
+    const std::vector<PlantedFault> faults = {
+        {"dK", {dropped(of_d_k)}, accumulated("v4"), {}},
+        {"dV", {dropped("add_row<columns_v>(d_v_, half, d_v_row, 1);")}, accumulated("v4"), {}},
+        {"dK without the scale",
+         {edit(of_d_k, "add_row<columns_qk>(d_k_, half, d_k_row, 1);")},
+         accumulated("v4"),
+         {}},
+        {"dQ with the scale of what it holds too",
+         {edit("return specialisation::accumulates_gradients ? 1.0F : scale;", "return scale;")},
+         accumulated("v5"),
+         {}},
+        {"dQ of the second eight rows",
+         {edit("const float4 held = quad(8, half);", "const float4 held = quad(0, half);")},
+         accumulated("v5"),
          {}},
     };
     require_found(faults);

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "accumulator_faults.hpp"
-#include "wgmma_edits.hpp"
+#include "kernel_edits.hpp"
 
 namespace backlight::test {
 

@@ -2,7 +2,7 @@
 // (wgmma_settle) has no fault here, nor has the order of global memory, which is not modelled.
 #include <vector>
 
-#include "wgmma_edits.hpp"
+#include "kernel_edits.hpp"
 
 namespace backlight::test {
 
