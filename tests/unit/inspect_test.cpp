@@ -220,6 +220,21 @@ TEST_CASE("several inspections are an array in JSON and one table in text") {
     CHECK(text.find("attention_backward_convert") != std::string::npos);
 }
 
+TEST_CASE("an inspected kernel has the features that the options ask for") {
+    InspectOptions options = options_for("sm_90a", {"v4"});
+    options.head_dim = 64;
+    options.features = {
+        .heads = 4, .heads_kv = 2, .window_left = 64, .gradient_type = GradientType::fp32};
+    const std::vector<Inspection> inspections = inspect_kernels(options);
+    REQUIRE(inspections.size() == 1);
+    for (const char* constant :
+         {"grouped_heads = true", "bounded_first_diagonal = true", "fp32_gradients = true"}) {
+        CHECK(inspections[0].main().specialisation.find(constant) != std::string::npos);
+    }
+    CHECK(format_inspections(inspections)
+              .starts_with("d=64 bf16 causal window 64,all grouped heads fp32 gradients"));
+}
+
 TEST_CASE("a baked sequence length is in the specialisation that is shown, and no other is") {
     InspectOptions options = options_for("sm_90a", {"v3"});
     options.head_dim = 64;

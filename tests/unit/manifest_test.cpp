@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
 
@@ -72,7 +73,7 @@ TEST_CASE("a manifest entry may give every field of its problem and null is as l
     const auto problems = parsed(R"([
         {"head_dim": 192, "head_dim_v": 128, "heads": 8, "heads_kv": 2, "causal": true,
          "mask_alignment": "top_left", "window_left": 1024, "window_right": 0,
-         "gradient_type": "fp32", "deterministic": true},
+         "gradient_type": "fp32", "accumulate_gradients": true, "deterministic": true},
         {"head_dim": 64, "heads_kv": null, "head_dim_v": null, "window_left": null,
          "window_right": null}])");
     REQUIRE(problems.size() == 2);
@@ -85,6 +86,7 @@ TEST_CASE("a manifest entry may give every field of its problem and null is as l
                                                   .window_left = 1024,
                                                   .window_right = 0,
                                                   .gradient_type = GradientType::fp32,
+                                                  .accumulate_gradients = true,
                                                   .deterministic = true});
     CHECK(problems[1].problem == AttentionProblem{.head_dim = 64});
 }
@@ -243,6 +245,62 @@ TEST_CASE("what the library refuses is told with where the problem comes from") 
     options.shapes = {"1_1_100_64"};
     check_refused(ErrorCode::unsupported, {"shape 1_1_100_64, v3, sm_90a", "100"},
                   [&] { select_chains(options, store); });
+}
+
+TEST_CASE("features of the command line are those of its shapes and head dimensions") {
+    SelectionOptions options = one_problem();
+    options.shapes = {"2_8_128_64"};
+    options.features = {
+        .heads_kv = 2, .seqlen_kv = 192, .window_left = 64, .gradient_type = GradientType::fp32};
+    auto store = memory_store();
+    options.kernels = {"v4"};
+    options.head_dims.clear();
+    const auto chains = select_chains(options, store);
+    REQUIRE(chains.size() == 1);
+    CHECK(chains[0].problem == AttentionProblem{.batch = 2,
+                                                .heads = 8,
+                                                .heads_kv = 2,
+                                                .seqlen_q = 128,
+                                                .seqlen_kv = 192,
+                                                .head_dim = 64,
+                                                .causal = true,
+                                                .window_left = 64,
+                                                .gradient_type = GradientType::fp32});
+    const auto kernels =
+        distinct_kernels(chains, [&](const auto& request) { return store.key_of(request); });
+    REQUIRE(kernels.size() == 3);
+    CHECK(kernels[1].serves ==
+          "bf16 head_dim=64 causal window 64,all bottom_right grouped heads fp32 gradients v4");
+
+    // Kernels of every length of queries.
+    options.shapes.clear();
+    options.head_dims = {64};
+    options.features.heads = 4;
+    const auto lengthless = select_chains(options, store);
+    REQUIRE(lengthless.size() == 1);
+    CHECK(lengthless[0].problem.heads == 4);
+    CHECK(lengthless[0].problem.seqlen_q == 4096);
+    CHECK(lengthless[0].problem.seqlen_kv == 192);
+    CHECK(lengthless[0].kernels[1].specialisation == chains[0].kernels[1].specialisation);
+}
+
+TEST_CASE("features that no problem of the command line would have are refused") {
+    const auto resolved = [](std::vector<std::string> arguments) {
+        CLI::App app;
+        SelectionArguments selection;
+        selection.add_to(app);
+        std::ranges::reverse(arguments);  // as CLI11 takes them
+        app.parse(arguments);
+        return selection.resolve();
+    };
+    CHECK(resolved({"--window", "64,0", "--accumulate"}).features ==
+          ProblemFeatures{.window_left = 64, .window_right = 0, .accumulate_gradients = true});
+    check_refused(ErrorCode::invalid_argument, {"manifest is 'problems.json'", "--head-dim"}, [&] {
+        resolved({"--manifest", "problems.json", "--deterministic"});
+    });
+    check_refused(ErrorCode::invalid_argument, {"heads is '4'", "--shape"}, [&] {
+        resolved({"--shape", "1_4_128_64", "--heads", "4"});
+    });
 }
 
 TEST_CASE("a kernel that several problems share is told once with all that it serves") {

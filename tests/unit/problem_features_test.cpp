@@ -18,6 +18,7 @@ ProblemFeatures parsed(std::vector<std::string> arguments) {
     CLI::App app;
     FeatureArguments features;
     features.add_to(app);
+    features.add_query_heads_to(app);
     features.add_heads_to(app);
     features.add_seqlen_kv_to(app);
     std::ranges::reverse(arguments);  // as CLI11 takes them
@@ -38,20 +39,23 @@ TEST_CASE("without options a problem stays as it is") {
 
 TEST_CASE("each option sets its field of the problem and is told again as it was given") {
     const ProblemFeatures features =
-        parsed({"--heads-kv", "2", "--head-dim-v", "64", "--seqlen-kv", "8192", "--mask",
-                "top-left", "--window", "1024,all", "--gradient-type", "fp32", "--deterministic"});
+        parsed({"--heads", "4", "--heads-kv", "2", "--head-dim-v", "64", "--seqlen-kv", "8192",
+                "--mask", "top-left", "--window", "1024,all", "--gradient-type", "fp32",
+                "--accumulate", "--deterministic"});
     AttentionProblem expected = sample;
+    expected.heads = 4;
     expected.heads_kv = 2;
     expected.head_dim_v = 64;
     expected.seqlen_kv = 8192;
     expected.mask_alignment = MaskAlignment::top_left;
     expected.window_left = 1024;
     expected.gradient_type = GradientType::fp32;
+    expected.accumulate_gradients = true;
     expected.deterministic = true;
     CHECK(features.applied_to(sample) == expected);
     CHECK(features.command_line() ==
-          " --heads-kv 2 --head-dim-v 64 --seqlen-kv 8192 --mask top-left --window 1024,all "
-          "--gradient-type fp32 --deterministic");
+          " --heads 4 --heads-kv 2 --head-dim-v 64 --seqlen-kv 8192 --mask top-left "
+          "--window 1024,all --gradient-type fp32 --accumulate --deterministic");
     const ProblemFeatures right = parsed({"--window", "all,0", "--mask", "bottom_right"});
     CHECK_FALSE(right.window_left);
     CHECK(right.window_right == 0);
@@ -80,7 +84,12 @@ TEST_CASE("a problem's short text tells numbers of keys and values where they di
     problem.head_dim = 192;
     problem.head_dim_v = 128;
     problem.gradient_type = GradientType::fp32;
+    problem.accumulate_gradients = true;
     problem.deterministic = true;
     CHECK(tool::short_text(problem) ==
-          "B=8 H=16/2 N=4096/8192 d=192/128 bf16 causal bottom_right fp32 gradients deterministic");
+          "B=8 H=16/2 N=4096/8192 d=192/128 bf16 causal bottom_right fp32 gradients accumulated "
+          "deterministic");
+    CHECK(tool::kernel_text(problem) ==
+          "d=192/128 bf16 causal bottom_right grouped heads fp32 gradients accumulated "
+          "deterministic");
 }

@@ -134,6 +134,11 @@ TEST_CASE("the backward's fewest bytes are each tensor once and the row sums onc
     const double kv = 8.0 * 16 * 2048 * 128 * 2;
     const double lse = 8.0 * 16 * 4096 * 4;
     CHECK(backward_bytes(sample) == 4 * q + 4 * kv + lse);
+    AttentionProblem added = sample;
+    added.gradient_type = GradientType::fp32;
+    CHECK(backward_bytes(added) == 5 * q + 6 * kv + lse);
+    added.accumulate_gradients = true;  // The gradients are read as well.
+    CHECK(backward_bytes(added) == 7 * q + 10 * kv + lse);
 }
 
 TEST_CASE("operations of extents at the top of 64 bits stay finite and positive") {
@@ -144,7 +149,7 @@ TEST_CASE("operations of extents at the top of 64 bits stay finite and positive"
 }
 
 TEST_CASE("problems that differ in any one field are unequal, have another hash and another text") {
-    std::vector<AttentionProblem> problems(22, sample);
+    std::vector<AttentionProblem> problems(23, sample);
     problems[1].batch = 9;
     problems[2].heads = 17;
     problems[3].seqlen_q = 4097;
@@ -166,6 +171,7 @@ TEST_CASE("problems that differ in any one field are unequal, have another hash 
     problems[19].window_right = 1024;
     problems[20].gradient_type = GradientType::fp32;
     problems[21].deterministic = true;
+    problems[22].accumulate_gradients = true;
     std::set<std::size_t> hashes;
     std::set<std::string> texts;
     for (std::size_t i = 0; i < problems.size(); ++i) {
@@ -206,8 +212,10 @@ TEST_CASE("the text of a problem names every field with its value") {
                                      .window_left = 1024,
                                      .window_right = 0,
                                      .gradient_type = GradientType::fp32,
+                                     .accumulate_gradients = true,
                                      .deterministic = true}) ==
           "batch=8 heads=16 heads_kv=4 seqlen_q=4096 seqlen_kv=2048 head_dim=128 head_dim_v=64 "
           "causal=false mask_alignment=top_left window_left=1024 window_right=0 dtype=bf16 "
-          "gradient_type=fp32 softmax_scale=default deterministic=true");
+          "gradient_type=fp32 accumulate_gradients=true softmax_scale=default "
+          "deterministic=true");
 }

@@ -297,6 +297,18 @@ TEST_CASE("fp32 gradients are taken by mma_resident alone and determinism by no 
     unsupported_everywhere(problem, {"deterministic is true", "it must be false"});
 }
 
+TEST_CASE("only fp32 gradients can be added to") {
+    AttentionProblem problem = good_problem;
+    problem.accumulate_gradients = true;
+    refused(ErrorCode::invalid_argument, problem,
+            {"accumulate_gradients is true", "gradient_type is input", "it must be fp32"});
+    // Whatever a family takes: an empty problem has no kernels.
+    problem.seqlen_kv = 0;
+    refused(ErrorCode::invalid_argument, problem, {"accumulate_gradients is true"});
+    problem.gradient_type = GradientType::fp32;
+    CHECK_NOTHROW(attention::validate(problem));
+}
+
 TEST_CASE("a problem without scores asks nothing of a family and has no kernels") {
     AttentionProblem problem = good_problem;
     problem.seqlen_q = 0;

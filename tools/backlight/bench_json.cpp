@@ -160,6 +160,7 @@ Json to_json(const AttentionProblem& problem) {
             {"window_right", bound(problem.window_right)},
             {"dtype", to_string(problem.dtype)},
             {"gradient_type", to_string(problem.gradient_type)},
+            {"accumulate_gradients", problem.accumulate_gradients},
             {"softmax_scale", problem.effective_softmax_scale()},
             {"deterministic", problem.deterministic}};
 }

@@ -288,6 +288,7 @@ void add_run(const Setup& setup) {
 void add_inspect(const Setup& setup) {
     struct Arguments {
         InspectOptions options;
+        FeatureArguments features;
         std::string dtype = "bf16";
         std::string show;
     };
@@ -305,6 +306,10 @@ void add_inspect(const Setup& setup) {
     command->add_flag("--causal", options.causal, "With the causal mask");
     command->add_option("--dtype", arguments->dtype, "bf16 or fp16 [bf16]");
     command->add_option("--seqlen", options.seqlen, "Sequence length [about 4096]");
+    arguments->features.add_to(*command);
+    arguments->features.add_query_heads_to(*command);
+    arguments->features.add_heads_to(*command);
+    arguments->features.add_seqlen_kv_to(*command);
     command->add_flag("--bake-seqlen", options.bake_seqlen,
                       "The sequence length as a constant of the kernel");
     command->add_flag("--cache", options.use_cache, "Use the cubin cache; compile afresh without");
@@ -332,6 +337,7 @@ void add_inspect(const Setup& setup) {
                 "a CUDA device, or left out where there is a --target: registers and spills are "
                 "what NVRTC makes of a kernel, and the emulated device has the host's compiler");
             chosen.dtype = parse_dtype(arguments->dtype);
+            chosen.features = arguments->features.resolve();
             chosen.show_specialisation = !arguments->show.empty();
             inspect(chosen, setup.out);
             return exit_success;

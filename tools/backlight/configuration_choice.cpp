@@ -68,7 +68,9 @@ std::vector<NamedConfig> ConfigurationChoice::configs_for(const AttentionProblem
         for (const std::int64_t less : {std::int64_t{0}, smaller_tile}) {
             for (std::int64_t seqlen = shortest; seqlen <= longest; seqlen *= 2) {
                 AttentionProblem of_length = problem;
-                of_length.seqlen_q = of_length.seqlen_kv = seqlen - less;
+                of_length.seqlen_q = seqlen - less;
+                of_length.seqlen_kv =
+                    problem.seqlen_kv == 0 ? of_length.seqlen_q : problem.seqlen_kv;
                 add_configs(of_length, target, configs);
             }
         }

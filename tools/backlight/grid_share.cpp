@@ -63,6 +63,12 @@ std::vector<Feature> features_of(const AttentionProblem& problem) {
         add("fp32 gradients",
             [](AttentionProblem& alone) { alone.gradient_type = GradientType::fp32; });
     }
+    if (problem.accumulate_gradients) {
+        add("accumulated gradients", [](AttentionProblem& alone) {
+            alone.gradient_type = GradientType::fp32;
+            alone.accumulate_gradients = true;
+        });
+    }
     if (problem.deterministic) {
         add("deterministic", [](AttentionProblem& alone) { alone.deterministic = true; });
     }

@@ -44,13 +44,13 @@ std::vector<device::Target> targets_of(const InspectOptions& options,
 
 AttentionProblem problem_of(const InspectOptions& options, const NamedConfig& named) {
     const std::int64_t seqlen = options.seqlen.value_or(default_seqlen(named.config));
-    return {.batch = 1,
-            .heads = 1,
-            .seqlen_q = seqlen,
-            .seqlen_kv = seqlen,
-            .head_dim = options.head_dim,
-            .causal = options.causal,
-            .dtype = options.dtype};
+    return options.features.applied_to({.batch = 1,
+                                        .heads = 1,
+                                        .seqlen_q = seqlen,
+                                        .seqlen_kv = seqlen,
+                                        .head_dim = options.head_dim,
+                                        .causal = options.causal,
+                                        .dtype = options.dtype});
 }
 
 /// Why the target does not take it, or nothing.

@@ -27,6 +27,7 @@ struct InspectOptions {
     std::int64_t head_dim = 128;
     bool causal = false;
     DataType dtype = DataType::bf16;
+    ProblemFeatures features;
     /// Not given: about 4096, a multiple of the tile.
     std::optional<std::int64_t> seqlen;
     /// The sequence length as a constant of the kernel.

@@ -12,6 +12,7 @@
 #include "compiler/sources.hpp"
 #include "compiler/specialisation.hpp"
 #include "inspect.hpp"
+#include "problem_features.hpp"
 #include "text_table.hpp"
 
 namespace backlight::tool {
@@ -102,8 +103,8 @@ std::string format_inspections(const std::vector<Inspection>& inspections) {
     }
     if (!inspections.empty()) {
         const AttentionProblem& problem = inspections.front().problem;
-        text += fmt::format("d={} {} {}, NVRTC {}\n\n", problem.head_dim, to_string(problem.dtype),
-                            mask_text(problem), inspections.front().nvrtc_version);
+        text += fmt::format("{}, NVRTC {}\n\n", kernel_text(problem),
+                            inspections.front().nvrtc_version);
     }
     return text + table.text() + (warnings.empty() ? "" : "\n" + warnings) +
            fmt::format("\n{} chain{} in {:.0f} ms by the wall clock, opening NVRTC included\n",

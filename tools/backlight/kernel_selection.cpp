@@ -40,7 +40,8 @@ std::vector<NamedConfig> configs_of(const SelectionOptions& options) {
 /// The problem with lengths that the configuration takes, where any will do.
 AttentionProblem with_lengths(AttentionProblem problem, const TileConfig& config) {
     if (problem.seqlen_q == 0) {
-        problem.seqlen_q = problem.seqlen_kv = default_seqlen(config);
+        problem.seqlen_q = default_seqlen(config);
+        problem.seqlen_kv = problem.seqlen_kv == 0 ? problem.seqlen_q : problem.seqlen_kv;
     }
     return problem;
 }
@@ -64,7 +65,7 @@ SelectedChain chain_of(const WantedProblem& wanted, const NamedConfig& named,
 struct Uses {
     std::size_t index = 0;
     /// Each in the order of the first use.
-    std::vector<std::string> masks, configs;
+    std::vector<std::string> features, configs;
 
     static void add(std::vector<std::string>& values, std::string value) {
         if (std::ranges::find(values, value) == values.end()) {
@@ -85,6 +86,10 @@ void SelectionArguments::add_to(CLI::App& command) {
     command.add_flag("--full", options_.full, "Without a mask");
     command.add_flag("--both", both_, "With and without the mask (the default)");
     command.add_option("--dtype", dtypes_, "bf16 or fp16, may be repeated [both]");
+    features_.add_to(command);
+    features_.add_query_heads_to(command);
+    features_.add_heads_to(command);
+    features_.add_seqlen_kv_to(command);
     command.add_option("--kernel", options_.kernels,
                        fmt::format("{} [default]", kernel_option_text));
     command.add_option(
@@ -106,6 +111,17 @@ SelectionOptions SelectionArguments::resolve() const {
     for (const std::string& dtype : dtypes_) {
         options.dtypes.push_back(parse_dtype(dtype));
     }
+    options.features = features_.resolve();
+    if (options.features != ProblemFeatures{} && !options.manifest.empty() &&
+        options.shapes.empty() && options.head_dims.empty()) {
+        throw refused("manifest", options.manifest,
+                      "left out with options of problems, or beside --shape or --head-dim: its "
+                      "entries have fields for the same");
+    }
+    if (options.features.heads && !options.shapes.empty()) {
+        throw refused("heads", std::to_string(*options.features.heads),
+                      "left out with --shape, which tells them");
+    }
     return options;
 }
 
@@ -124,7 +140,7 @@ std::vector<WantedProblem> wanted_problems(const SelectionOptions& options) {
                 problem.causal = causal;
                 problem.dtype = dtype;
                 wanted.push_back({.origin = origin,
-                                  .problem = problem,
+                                  .problem = options.features.applied_to(problem),
                                   .configs = defaults.configs,
                                   .targets = defaults.targets});
             }
@@ -197,9 +213,9 @@ std::vector<SelectedKernel> distinct_kernels(
                     {.request = request,
                      .key = std::move(key),
                      .serves = fmt::format("{} head_dim={}", to_string(chain.problem.dtype),
-                                           chain.problem.head_dim)});
+                                           head_dims_text(chain.problem))});
             }
-            Uses::add(use->second.masks, mask_text(chain.problem));
+            Uses::add(use->second.features, feature_text(chain.problem));
             const bool baked =
                 chain.config.config.sequence_lengths == SequenceLengths::compile_time;
             Uses::add(use->second.configs,
@@ -209,7 +225,7 @@ std::vector<SelectedKernel> distinct_kernels(
     }
     for (const auto& [text, use] : uses) {
         kernels[use.index].serves +=
-            fmt::format(" {} {}", fmt::join(use.masks, ","), fmt::join(use.configs, ","));
+            fmt::format(" {} {}", fmt::join(use.features, ","), fmt::join(use.configs, ","));
     }
     return kernels;
 }

@@ -19,7 +19,7 @@ namespace backlight::tool {
 struct WantedProblem {
     /// Where it comes from, for errors: "shape 8_16_4096_128", "problems.json: entry 2".
     std::string origin;
-    /// Lengths of zero: kernels that serve every length.
+    /// A seqlen_q of zero: kernels that serve every length.
     AttentionProblem problem;
     /// None, and "default" among them: what the library chooses.
     std::vector<NamedConfig> configs;
@@ -46,6 +46,8 @@ struct SelectionOptions {
     bool full = false;
     /// Empty: bf16 and fp16.
     std::vector<DataType> dtypes;
+    /// Of the shapes and head dimensions; entries of a manifest have their own.
+    ProblemFeatures features;
     /// Names for `parse_kernel` and tiles; where both are empty, and of "default", what the library
     /// chooses for each problem.
     std::vector<std::string> kernels;
@@ -68,6 +70,7 @@ class SelectionArguments {
   private:
     SelectionOptions options_;
     std::vector<std::string> dtypes_;
+    FeatureArguments features_;
     bool both_ = false;
 };
 
@@ -83,7 +86,8 @@ std::vector<SelectedChain> select_chains(const SelectionOptions& options,
 struct SelectedKernel {
     compiler::KernelRequest request;
     cache::Key key;
-    /// What it serves: "bf16 head_dim=128 causal v3".
+    /// What it serves: "bf16 head_dim=128 causal v3", "bf16 head_dim=192/128 full grouped heads
+    /// v4".
     std::string serves;
 };
 

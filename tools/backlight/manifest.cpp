@@ -28,11 +28,11 @@ constexpr std::array<std::string_view, 9> config_fields = {
     "family",       "block_q",          "block_kv",
     "warps",        "stages",           "heads_per_group",
     "converts_d_q", "sequence_lengths", "programmatic_dependent_launch"};
-constexpr std::array<std::string_view, 18> problem_fields = {
-    "batch",         "heads",          "heads_kv",   "seqlen",        "seqlen_q",
-    "seqlen_kv",     "head_dim",       "head_dim_v", "causal",        "mask_alignment",
-    "window_left",   "window_right",   "dtype",      "gradient_type", "softmax_scale",
-    "deterministic", "configurations", "targets"};
+constexpr std::array<std::string_view, 19> problem_fields = {
+    "batch",         "heads",         "heads_kv",       "seqlen",        "seqlen_q",
+    "seqlen_kv",     "head_dim",      "head_dim_v",     "causal",        "mask_alignment",
+    "window_left",   "window_right",  "dtype",          "gradient_type", "accumulate_gradients",
+    "softmax_scale", "deterministic", "configurations", "targets"};
 
 /// One object of a manifest, read field by field; errors say where it is.
 class Fields {
@@ -196,6 +196,8 @@ AttentionProblem problem_of(const Fields& fields) {
     if (fields.has("gradient_type")) {
         problem.gradient_type = parse_gradient_type(fields.text("gradient_type", "input or fp32"));
     }
+    problem.accumulate_gradients =
+        fields.boolean("accumulate_gradients", problem.accumulate_gradients);
     problem.deterministic = fields.boolean("deterministic", problem.deterministic);
     if (fields.has("dtype")) {
         problem.dtype = parse_dtype(fields.text("dtype", "bf16 or fp16"));

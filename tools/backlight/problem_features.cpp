@@ -33,6 +33,7 @@ std::optional<std::int64_t> window_side(std::string_view text, const std::string
 }  // namespace
 
 AttentionProblem ProblemFeatures::applied_to(AttentionProblem problem) const {
+    problem.heads = heads.value_or(problem.heads);
     problem.heads_kv = heads_kv;
     problem.head_dim_v = head_dim_v;
     problem.seqlen_kv = seqlen_kv.value_or(problem.seqlen_kv);
@@ -40,6 +41,7 @@ AttentionProblem ProblemFeatures::applied_to(AttentionProblem problem) const {
     problem.window_left = window_left;
     problem.window_right = window_right;
     problem.gradient_type = gradient_type;
+    problem.accumulate_gradients = accumulate_gradients;
     problem.deterministic = deterministic;
     return problem;
 }
@@ -51,6 +53,7 @@ std::string ProblemFeatures::command_line() const {
             text += fmt::format(" {} {}", option, *value);
         }
     };
+    add("--heads", heads);
     add("--heads-kv", heads_kv);
     add("--head-dim-v", head_dim_v);
     add("--seqlen-kv", seqlen_kv);
@@ -66,22 +69,50 @@ std::string ProblemFeatures::command_line() const {
     if (gradient_type == GradientType::fp32) {
         text += " --gradient-type fp32";
     }
+    if (accumulate_gradients) {
+        text += " --accumulate";
+    }
     return deterministic ? text + " --deterministic" : text;
 }
 
-std::string short_text(const AttentionProblem& problem) {
-    const auto pair = [](std::int64_t queries, std::int64_t keys) {
-        return queries == keys ? std::to_string(queries) : fmt::format("{}/{}", queries, keys);
-    };
-    std::string text = fmt::format("B={} H={} N={} d={} {} {}", problem.batch,
-                                   pair(problem.heads, problem.effective_heads_kv()),
-                                   pair(problem.seqlen_q, problem.seqlen_kv),
-                                   pair(problem.head_dim, problem.effective_head_dim_v()),
-                                   to_string(problem.dtype), mask_text(problem));
-    if (problem.gradient_type == GradientType::fp32) {
-        text += " fp32 gradients";
+namespace {
+
+/// Numbers of queries and of keys, once where they are the same.
+std::string pair_text(std::int64_t queries, std::int64_t keys) {
+    return queries == keys ? std::to_string(queries) : fmt::format("{}/{}", queries, keys);
+}
+
+/// " fp32 gradients accumulated deterministic"; empty of usual ones.
+std::string gradient_text(const AttentionProblem& problem) {
+    std::string text = problem.gradient_type == GradientType::fp32 ? " fp32 gradients" : "";
+    if (problem.accumulate_gradients) {
+        text += " accumulated";
     }
     return problem.deterministic ? text + " deterministic" : text;
+}
+
+}  // namespace
+
+std::string head_dims_text(const AttentionProblem& problem) {
+    return pair_text(problem.head_dim, problem.effective_head_dim_v());
+}
+
+std::string short_text(const AttentionProblem& problem) {
+    return fmt::format("B={} H={} N={} d={} {} {}{}", problem.batch,
+                       pair_text(problem.heads, problem.effective_heads_kv()),
+                       pair_text(problem.seqlen_q, problem.seqlen_kv), head_dims_text(problem),
+                       to_string(problem.dtype), mask_text(problem), gradient_text(problem));
+}
+
+std::string kernel_text(const AttentionProblem& problem) {
+    return fmt::format("d={} {} {}", head_dims_text(problem), to_string(problem.dtype),
+                       feature_text(problem));
+}
+
+std::string feature_text(const AttentionProblem& problem) {
+    return fmt::format("{}{}{}", mask_text(problem),
+                       problem.effective_heads_kv() != problem.heads ? " grouped heads" : "",
+                       gradient_text(problem));
 }
 
 MaskAlignment parse_mask_alignment(std::string_view text) {
@@ -112,6 +143,8 @@ void FeatureArguments::add_to(CLI::App& command) {
                        "to, each a number or all [all,all]");
     command.add_option("--gradient-type", gradient_type_,
                        "Of dQ, dK and dV: input (the other tensors' type) or fp32 [input]");
+    command.add_flag("--accumulate", features_.accumulate_gradients,
+                     "Add to what the gradients hold; with --gradient-type fp32");
     command.add_flag("--deterministic", features_.deterministic,
                      "Equal bits from every run, in dQ too");
 }
@@ -121,6 +154,12 @@ void FeatureArguments::add_heads_to(CLI::App& command) {
                        "Heads of keys and values [as many as of queries]");
     command.add_option("--head-dim-v", features_.head_dim_v,
                        "Head dimension of values and outputs [that of queries and keys]");
+}
+
+void FeatureArguments::add_query_heads_to(CLI::App& command) {
+    command.add_option("--heads", features_.heads,
+                       "Heads of queries where there is no shape; kernels ask only whether there "
+                       "are more than of keys and values [1]");
 }
 
 void FeatureArguments::add_seqlen_kv_to(CLI::App& command) {

@@ -12,6 +12,8 @@ namespace backlight::tool {
 
 /// What a command line may say of its problems besides shape, causal mask and type.
 struct ProblemFeatures {
+    /// Where no shape tells them.
+    std::optional<std::int64_t> heads;
     std::optional<std::int64_t> heads_kv;
     std::optional<std::int64_t> head_dim_v;
     std::optional<std::int64_t> seqlen_kv;
@@ -19,6 +21,7 @@ struct ProblemFeatures {
     std::optional<std::int64_t> window_left;
     std::optional<std::int64_t> window_right;
     GradientType gradient_type = GradientType::input;
+    bool accumulate_gradients = false;
     bool deterministic = false;
 
     bool operator==(const ProblemFeatures&) const = default;
@@ -33,6 +36,15 @@ struct ProblemFeatures {
 /// those of queries, "H=16/2 N=4096/8192 d=192/128", where they differ.
 std::string short_text(const AttentionProblem& problem);
 
+/// "128", or "192/128" where values have another.
+std::string head_dims_text(const AttentionProblem& problem);
+
+/// "d=192/128 bf16 causal grouped heads fp32 gradients": what its kernels are specialised for.
+std::string kernel_text(const AttentionProblem& problem);
+
+/// "causal grouped heads fp32 gradients": the mask, and what kernels do besides that is not usual.
+std::string feature_text(const AttentionProblem& problem);
+
 /// "top-left" or "bottom-right", also with an underscore, as JSON has it. Throws `invalid_argument`
 /// with the text and the rule, as the others do.
 MaskAlignment parse_mask_alignment(std::string_view text);
@@ -43,10 +55,12 @@ GradientType parse_gradient_type(std::string_view text);
 /// The options of a subcommand, for ProblemFeatures.
 class FeatureArguments {
   public:
-    /// --mask, --window, --gradient-type and --deterministic.
+    /// --mask, --window, --gradient-type, --accumulate and --deterministic.
     void add_to(CLI::App& command);
     /// --heads-kv and --head-dim-v too, where no file tells them.
     void add_heads_to(CLI::App& command);
+    /// --heads, where nothing else tells how many there are.
+    void add_query_heads_to(CLI::App& command);
     /// --seqlen-kv, where shapes have one length.
     void add_seqlen_kv_to(CLI::App& command);
 

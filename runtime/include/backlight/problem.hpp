@@ -57,7 +57,8 @@ const char* to_string(GradientType type) noexcept;
 /// whose LSE is −∞ or +∞ has P = 0: it adds nothing to any gradient.
 ///
 /// Query head h uses head h / (heads / heads_kv) of K and V, whose gradients are summed over the
-/// heads of the group. Lengths may be 0: what gradients there are then, are 0.
+/// heads of the group. Lengths may be 0: what gradients there are then, are 0. (With
+/// accumulate_gradients all this is added to what the gradients hold.)
 struct AttentionProblem {
     std::int64_t batch = 1;
     /// Of queries.
@@ -82,6 +83,10 @@ struct AttentionProblem {
     std::optional<std::int64_t> window_right = std::nullopt;
     DataType dtype = DataType::bf16;
     GradientType gradient_type = GradientType::input;
+    /// dQ, dK and dV are added to what the gradients hold when the backward runs, each element once
+    /// and rounded as without; only fp32 gradients can be. An empty problem leaves them as they
+    /// are.
+    bool accumulate_gradients = false;
     /// Multiplies Q·Kᵀ before the softmax; 1/√head_dim where not given. Any finite
     /// value up to 1e38, also zero and negative.
     std::optional<float> softmax_scale = std::nullopt;
@@ -125,7 +130,7 @@ double attended_pairs(const AttentionProblem& problem) noexcept;
 double backward_flops(const AttentionProblem& problem) noexcept;
 
 /// Fewest bytes that the backward moves through device memory: Q, K, V, O, dO and LSE read once,
-/// dQ, dK, dV written once.
+/// dQ, dK, dV written once, and read before where they are added to.
 double backward_bytes(const AttentionProblem& problem) noexcept;
 
 }  // namespace backlight

@@ -31,6 +31,8 @@ struct Features {
     /// Windows, in both alignments.
     bool window = false;
     bool fp32_gradients = false;
+    /// Gradients are added to what there is.
+    bool accumulated_gradients = false;
     /// dQ is summed in one order.
     bool deterministic = false;
 };
@@ -122,6 +124,9 @@ std::optional<Unsupported> unsupported_feature(const AttentionProblem& problem,
     if (!features.fp32_gradients && problem.gradient_type != GradientType::input) {
         return Unsupported{fmt::format("gradient_type is {}", to_string(problem.gradient_type)),
                            fmt::format("it must be {}", to_string(GradientType::input))};
+    }
+    if (!features.accumulated_gradients && problem.accumulate_gradients) {
+        return Unsupported{"accumulate_gradients is true", "it must be false"};
     }
     if (!features.deterministic && problem.deterministic) {
         return Unsupported{"deterministic is true", "it must be false"};

@@ -65,7 +65,9 @@ void ChainPlan::run(const BackwardTensors& tensors, void* workspace, std::size_t
     validate_workspace(tensors, workspace, workspace_bytes, layout_.bytes, problem_);
 
     if (problem_.is_empty()) {
-        zero_gradients(*device_, tensors, problem_, stream);
+        if (!problem_.accumulate_gradients) {
+            zero_gradients(*device_, tensors, problem_, stream);
+        }
         return;
     }
 

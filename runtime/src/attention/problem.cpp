@@ -85,6 +85,9 @@ std::string to_string(const AttentionProblem& problem) {
     if (problem.gradient_type != usual.gradient_type) {
         text += fmt::format(" gradient_type={}", to_string(problem.gradient_type));
     }
+    if (problem.accumulate_gradients) {
+        text += " accumulate_gradients=true";
+    }
     text +=
         fmt::format(" softmax_scale={}",
                     problem.softmax_scale ? fmt::format("{}", *problem.softmax_scale) : "default");
@@ -133,6 +136,7 @@ std::size_t AttentionProblemHash::operator()(const AttentionProblem& problem) co
     mix_optional(problem.window_right);
     mix(static_cast<int>(problem.dtype));
     mix(static_cast<int>(problem.gradient_type));
+    mix(problem.accumulate_gradients);
     mix_optional(problem.softmax_scale);
     mix(problem.deterministic);
     return hash;
@@ -173,7 +177,8 @@ double backward_bytes(const AttentionProblem& problem) noexcept {
     const double inputs =
         rows_q * (depth + 2 * depth_v) + rows_kv * (depth + depth_v);  // Q O dO K V
     const double outputs = rows_q * depth + rows_kv * (depth + depth_v);
-    const double output_bytes = problem.gradient_type == GradientType::fp32 ? 4.0 : 2.0;
+    const double output_bytes = (problem.gradient_type == GradientType::fp32 ? 4.0 : 2.0) *
+                                (problem.accumulate_gradients ? 2.0 : 1.0);
     return 2.0 * inputs + output_bytes * outputs + 4.0 * rows_q;  // and LSE
 }
 

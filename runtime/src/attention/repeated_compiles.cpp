@@ -25,6 +25,9 @@ void RepeatedCompiles::note(const BackwardPlan& plan) {
     if (problem.gradient_type != GradientType::input) {
         family += fmt::format(" gradient_type={}", to_string(problem.gradient_type));
     }
+    if (problem.accumulate_gradients) {
+        family += " accumulate_gradients";
+    }
     family += fmt::format("{} {}", problem.deterministic ? " deterministic" : "",
                           to_string(plan.config()));
     int compiles = 0;

@@ -97,6 +97,12 @@ void validate(const AttentionProblem& problem) {
                   MaskAlignment::bottom_right);
     require_named("dtype", problem.dtype, DataType::bf16, DataType::fp16);
     require_named("gradient_type", problem.gradient_type, GradientType::input, GradientType::fp32);
+    if (problem.accumulate_gradients && problem.gradient_type != GradientType::fp32) {
+        refuse(
+            fmt::format("accumulate_gradients is true and gradient_type is {}: it must be fp32, "
+                        "for sums of rounded gradients would lose what is added",
+                        to_string(problem.gradient_type)));
+    }
     // The kernels multiply it by log2(e).
     constexpr float largest_scale = 1e38F;
     if (problem.softmax_scale && !(std::abs(*problem.softmax_scale) <= largest_scale)) {

@@ -54,6 +54,9 @@ void add_later_fields(Json& object, const AttentionProblem& problem) {
     if (problem.gradient_type != usual.gradient_type) {
         object["gradient_type"] = to_string(problem.gradient_type);
     }
+    if (problem.accumulate_gradients) {
+        object["accumulate_gradients"] = true;
+    }
     if (problem.deterministic) {
         object["deterministic"] = true;
     }
@@ -183,6 +186,9 @@ Record record_of(const nlohmann::json& entry) {
     if (problem.contains("gradient_type")) {
         record.problem.gradient_type =
             named(problem, "gradient_type", std::array{GradientType::input, GradientType::fp32});
+    }
+    if (problem.contains("accumulate_gradients")) {
+        record.problem.accumulate_gradients = problem.at("accumulate_gradients").get<bool>();
     }
     if (problem.contains("deterministic")) {
         record.problem.deterministic = problem.at("deterministic").get<bool>();

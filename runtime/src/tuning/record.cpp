@@ -58,6 +58,7 @@ Bucket bucket_of(const AttentionProblem& problem) {
             .window_left = rounded(problem.window_left),
             .window_right = rounded(problem.window_right),
             .gradient_type = problem.gradient_type,
+            .accumulate_gradients = problem.accumulate_gradients,
             .deterministic = problem.deterministic};
 }
 
@@ -95,6 +96,9 @@ std::string to_string(const Bucket& bucket) {
     }
     if (bucket.gradient_type != GradientType::input) {
         text += fmt::format(" gradient_type={}", to_string(bucket.gradient_type));
+    }
+    if (bucket.accumulate_gradients) {
+        text += " accumulate_gradients";
     }
     return bucket.deterministic ? text + " deterministic" : text;
 }

@@ -41,6 +41,7 @@ struct Bucket {
     std::optional<std::int64_t> window_left = std::nullopt;
     std::optional<std::int64_t> window_right = std::nullopt;
     GradientType gradient_type = GradientType::input;
+    bool accumulate_gradients = false;
     bool deterministic = false;
 
     /// In the order of their fields.

@@ -143,8 +143,9 @@ TEST_CASE("a record of each family keeps all that it was timed with") {
 TEST_CASE("a record keeps what its problem gives and the text says nothing of the rest") {
     AttentionProblem problem = tuned_problem();
     const auto text_of = [&] { return to_json_text(database_of({record(v3, 1, problem)})); };
-    for (const char* field : {"heads_kv", "head_dim_v", "mask_alignment", "window_left",
-                              "window_right", "gradient_type", "deterministic"}) {
+    for (const char* field :
+         {"heads_kv", "head_dim_v", "mask_alignment", "window_left", "window_right",
+          "gradient_type", "accumulate_gradients", "deterministic"}) {
         CHECK(text_of().find(field) == std::string::npos);
     }
     problem.heads_kv = 4;
@@ -154,6 +155,7 @@ TEST_CASE("a record keeps what its problem gives and the text says nothing of th
     problem.window_left = 1023;
     problem.window_right = 0;
     problem.gradient_type = GradientType::fp32;
+    problem.accumulate_gradients = true;
     problem.deterministic = true;
     const Database read = from_json_text(text_of(), "test");
     REQUIRE(read.records().size() == 1);
@@ -177,20 +179,21 @@ TEST_CASE(
     AttentionProblem wider = base;
     wider.window_left = 1024;
     CHECK(bucket_of(window) == bucket_of(wider));
-    std::vector<AttentionProblem> others(6, base);
+    std::vector<AttentionProblem> others(7, base);
     others[0].heads_kv = 4;
     others[1].head_dim_v = 64;
     others[2].window_left = 1024;
     others[3].window_right = 0;
     others[4].gradient_type = GradientType::fp32;
     others[5].deterministic = true;
+    others[6].accumulate_gradients = true;
     std::set<std::string> texts = {to_string(bucket_of(base))};
     for (const AttentionProblem& other : others) {
         CAPTURE(to_string(other));
         CHECK_FALSE(distance(bucket_of(base), bucket_of(other)));
         texts.insert(to_string(bucket_of(other)));
     }
-    CHECK(texts.size() == 7);
+    CHECK(texts.size() == 8);
     AttentionProblem oblong = base;
     oblong.seqlen_kv = 2 * base.seqlen_q;
     AttentionProblem top_left = oblong;
