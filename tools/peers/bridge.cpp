@@ -1,5 +1,7 @@
 #include "peers/bridge.hpp"
 
+#include <fmt/format.h>
+
 #include <exception>
 #include <limits>
 #include <memory>
@@ -12,7 +14,10 @@
 #include "backlight/runtime.hpp"
 #include "bench_report.hpp"
 #include "environment.hpp"
+#include "json_text.hpp"
+#include "manifest.hpp"
 #include "nvml.hpp"
+#include "problem_features.hpp"
 #include "session/device_choice.hpp"
 #include "session/gpu.hpp"
 
@@ -38,11 +43,12 @@ struct Plan {
 namespace {
 
 using backlight::peers::Plan;
-using backlight::peers::Problem;
 using backlight::peers::Session;
+using backlight::peers::Tensor;
 using backlight::peers::Tensors;
 
 thread_local std::string last_error;
+thread_local std::string last_description;
 
 /// What `function` returns, or `failure` where it throws: no exception may cross into C.
 template <typename Result, typename Function>
@@ -63,6 +69,15 @@ tool::Gpu& gpu_of(Session& session) {
                                "device is emulated: only a CUDA device has clocks and a driver");
     }
     return *session.gpu;
+}
+
+backlight::AttentionProblem problem_in(const char* text) {
+    const auto [value, wrong] = backlight::parse_json(text, backlight::RepeatedField::refused);
+    if (!wrong.empty()) {
+        throw backlight::Error(backlight::ErrorCode::invalid_argument,
+                               fmt::format("problem is '{}': it {}", text, wrong));
+    }
+    return tool::parse_problem(value, "problem");
 }
 
 std::shared_ptr<const backlight::BackwardPlan> plan_for(backlight::Runtime& runtime,
@@ -141,19 +156,24 @@ int backlight_peers_clocks(Session* session, double* sm_clock, double* power) {
     });
 }
 
-Plan* backlight_peers_make_plan(Session* session, const Problem* problem, const char* kernel) {
+const char* backlight_peers_describe_problem(const char* problem) {
+    return guarded<const char*>(nullptr, [&] {
+        const backlight::AttentionProblem described = problem_in(problem);
+        last_description =
+            nlohmann::ordered_json({{"problem", tool::to_json(described)},
+                                    {"text", tool::short_text(described)},
+                                    {"attended_pairs", backlight::attended_pairs(described)},
+                                    {"flops", backlight::backward_flops(described)},
+                                    {"bytes", backlight::backward_bytes(described)}})
+                .dump();
+        return last_description.c_str();
+    });
+}
+
+Plan* backlight_peers_make_plan(Session* session, const char* problem, const char* kernel) {
     return guarded<Plan*>(nullptr, [&] {
         auto made = std::make_unique<Plan>();
-        made->plan = plan_for(session->session->runtime(),
-                              {.batch = problem->batch,
-                               .heads = problem->heads,
-                               .seqlen_q = problem->seqlen,
-                               .seqlen_kv = problem->seqlen,
-                               .head_dim = problem->head_dim,
-                               .causal = problem->causal != 0,
-                               .dtype = tool::parse_dtype(problem->dtype),
-                               .softmax_scale = problem->softmax_scale},
-                              kernel);
+        made->plan = plan_for(session->session->runtime(), problem_in(problem), kernel);
         made->description = description_of(*made->plan);
         return made.release();
     });
@@ -175,21 +195,21 @@ int backlight_peers_run(const Plan* plan, const Tensors* tensors, void* workspac
                         std::size_t workspace_bytes, backlight::Stream stream) {
     return guarded(1, [&] {
         const Tensors& t = *tensors;
-        const auto input = [&](const void* data) {
-            return backlight::ConstTensorView(data, t.stride_batch, t.stride_head, t.stride_seqlen);
+        const auto output = [](const Tensor& tensor) {
+            return backlight::TensorView{tensor.data, tensor.stride_batch, tensor.stride_head,
+                                         tensor.stride_seqlen};
         };
-        const auto output = [&](void* data) {
-            return backlight::TensorView{data, t.stride_batch, t.stride_head, t.stride_seqlen};
+        const auto input = [&](const Tensor& tensor) {
+            return backlight::ConstTensorView(output(tensor));
         };
-        const backlight::AttentionProblem& problem = plan->plan->problem();
         plan->plan->run({.q = input(t.q),
                          .k = input(t.k),
                          .v = input(t.v),
                          .o = input(t.o),
                          .d_o = input(t.d_o),
                          .lse = {.data = t.lse,
-                                 .stride_batch = problem.heads * problem.seqlen_q,
-                                 .stride_head = problem.seqlen_q},
+                                 .stride_batch = t.lse_stride_batch,
+                                 .stride_head = t.lse_stride_head},
                          .d_q = output(t.d_q),
                          .d_k = output(t.d_k),
                          .d_v = output(t.d_v)},
