@@ -24,7 +24,7 @@ class Run:
 
     def __init__(self, options, tasks):
         self.options, self.tasks = options, tasks
-        torch.cuda.set_device(int(options.device))
+        torch.cuda.set_device(f"cuda:{options.device}")
         torch.cuda.init()
         torch.zeros(1, device="cuda")  # Makes the primary context, which the library shares.
         self.session = bridge.Session(bridge.Bridge(options.bridge), options.device)
