@@ -44,6 +44,15 @@ class Bridge(unittest.TestCase):
             for role in comparison.roles:
                 self.assertGreater(self.bridge.describe(role.problem, "bf16")["flops"], 0)
 
+    def test_packed_sequences_have_the_pairs_of_each(self):
+        described = self.bridge.describe(Problem.packed((3, 5, 0), 2, 64, False), "bf16")
+        self.assertEqual(described["attended_pairs"], 9 + 25)
+        self.assertEqual(described["flops"], 2 * 34 * 10 * 64)
+        self.assertEqual(described["lengths"], [3, 5, 0])
+        with self.assertRaises(bridge.BridgeError) as refused:
+            self.bridge.describe(Problem.packed((3, -1), 2, 64, False), "bf16")
+        self.assertIn("lengths is [3,-1]", str(refused.exception))
+
     def test_what_is_no_problem_is_refused_with_the_field(self):
         for changed, words in (
             ({"heads": 0}, "heads is 0"), ({"window_left": -1}, "window_left"), ({"gradient_type": "fp64"}, "fp64"),

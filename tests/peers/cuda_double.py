@@ -79,31 +79,44 @@ class _Operator:
         return self._function(**dict(zip(names, arguments)), **keywords)
 
 
-def _forward(query, key, value, is_causal, scale, transposed, left=None, right=None):
-    order = (lambda x: x.transpose(1, 2)) if transposed else (lambda x: x)
-    inputs = [order(x).detach().float().requires_grad_() for x in (query, key, value)]
-    out, lse = _attention(*inputs, scale, left, 0 if is_causal else right)
-    return inputs, out, lse, lambda x: order(x).to(query.dtype)
+def _forward(query, key, value, is_causal, scale, transposed, values):
+    """Inputs that gradients are wanted of, output, LSE; and what brings a tensor into the operator's order."""
+    starts, packed = values.get("cum_seq_q"), values.get("cum_seq_q") is not None
+    left, right = values.get("window_size_left"), values.get("window_size_right")
+    right = 0 if is_causal else right
+
+    def heads_first(tensor):
+        tensor = tensor[None] if packed else tensor
+        return tensor.transpose(1, 2) if transposed else tensor
+
+    def own(tensor):
+        tensor = tensor.transpose(1, 2) if transposed else tensor
+        return (tensor[0] if packed else tensor).to(query.dtype)
+
+    inputs = [heads_first(x).detach().float().requires_grad_() for x in (query, key, value)]
+    ends = starts.tolist() if packed else [0, inputs[0].shape[2]]
+    parts = [
+        _attention(*(x[:, :, begin:end] for x in inputs), scale, left, right)
+        for begin, end in zip(ends, ends[1:])
+    ]
+    out, lse = (torch.cat(x, dim=2) for x in zip(*parts))
+    return inputs, out, lse[0] if packed else lse, heads_first, own
 
 
 def _double(forward_name, transposed, results):
     """The forward and the backward operator, of which the second computes all anew."""
 
-    def window(values):
-        return {"left": values.get("window_size_left"), "right": values.get("window_size_right")}
-
     def forward(query, key, value, is_causal, scale=None, **values):
-        _, out, lse, ordered = _forward(
-            query, key, value, is_causal, scale, transposed, **window(values)
-        )
-        return (ordered(out.detach()), lse.detach(), *(results * [torch.zeros(1)]))
+        _, out, lse, _, own = _forward(query, key, value, is_causal, scale, transposed, values)
+        return (own(out.detach()), lse.detach(), *(results * [torch.zeros(1)]))
 
-    def backward(grad_out, query, key, value, is_causal, scale=None, **values):
-        inputs, out, _, ordered = _forward(
-            query, key, value, is_causal, scale, transposed, **window(values)
+    def backward(grad_out, query, key, value, is_causal, scale=None, cum_seq_q=None, **values):
+        # Dense forwards return something in its place.
+        values["cum_seq_q"] = cum_seq_q if query.dim() == 3 else None
+        inputs, out, _, heads_first, own = _forward(
+            query, key, value, is_causal, scale, transposed, values
         )
-        grad_out = grad_out.transpose(1, 2) if transposed else grad_out
-        return tuple(map(ordered, torch.autograd.grad(out, inputs, grad_out.float())))
+        return tuple(map(own, torch.autograd.grad(out, inputs, heads_first(grad_out).float())))
 
     for name, function in ((forward_name, forward), (_backward_name(forward_name), backward)):
         setattr(torch.ops.aten, name, _Operator(name, function))
@@ -125,7 +138,7 @@ torch.cuda.set_device = lambda device: None
 torch.cuda.current_stream = _Stream
 torch.cuda.Stream = _Stream
 torch.cuda.stream = lambda stream: contextlib.nullcontext()
-for _name in ("zeros", "empty", "full", "randn", "ones"):
+for _name in ("zeros", "empty", "randn", "tensor"):
     setattr(torch, _name, _on_the_cpu(getattr(torch, _name)))
 torch.Generator = _Generator
 

@@ -39,6 +39,11 @@ COMPARISONS = [
         ),
         least_rate_ratio=0.5,
     ),
+    Comparison(
+        "packed",
+        (Role("", PLAIN, ("fa2",)), Role("packed", Problem.packed((64, 1, 40), 2, 64, True), ("cudnn", "fa2"))),
+        layout="bshd",
+    ),
 ]
 
 
@@ -101,6 +106,16 @@ class Flow(unittest.TestCase):
             for label in entry["roles"]:
                 ours = f"backlight/default[{label}]" if label else "backlight/default"
                 self.assertTrue(ours in timed or "unsupported" in entry["errors"].get(ours, ""), ours)
+
+    def test_packed_sequences_are_computed_each_by_itself(self):
+        entry = self.entry("packed")
+        self.assertIn("fa2[packed]", entry["regimes"]["cool"]["contestants"])
+        self.assertIn("takes no packed sequences", entry["errors"]["cudnn[packed]"])
+        pairs = entry["roles"]["packed"]["attended_pairs"]
+        self.assertEqual(pairs, (64 * 64 + 1 + 40 * 40) / 2)
+        (accuracy,) = [e for e in self.document["accuracy"] if e["section"] == "packed"]
+        # The first and the last sequence.
+        self.assertEqual(accuracy["contestants"]["fa2[packed]"]["heads"], [[0, 0], [2, 1]])
 
     def test_pairs_and_flops_are_the_library_s(self):
         roles = self.entry("window")["roles"]

@@ -47,6 +47,13 @@ class Problems(unittest.TestCase):
         windowed = replace(PLAIN, window_left=1)
         self.assertEqual(windowed.with_plain_gradients(), windowed)
 
+    def test_packed_sequences_lie_one_after_another(self):
+        packed = Problem.packed((64, 1, 40), 2, 128, True)
+        self.assertEqual(packed.name, "3_2_packed105_128_causal")
+        self.assertEqual((packed.batch, packed.seqlen, packed.rows), (3, 64, 105))
+        self.assertEqual(packed.starts, [0, 64, 65, 105])
+        self.assertEqual(packed.as_json("bf16")["lengths"], (64, 1, 40))
+
     def test_the_name_of_a_contestant_tells_its_role(self):
         for label in ("", "128/96"):
             self.assertEqual(split_name(contestant_name("backlight/v4:baked", label)),
@@ -65,6 +72,13 @@ class Sections(unittest.TestCase):
                 for field in ("label", "problem"):
                     values = [getattr(role, field) for role in comparison.roles]
                     self.assertEqual(len(values), len(set(values)), f"{comparison.name} {field}")
+
+    def test_the_dense_batch_beside_packed_sequences_has_about_their_pairs(self):
+        lengths = sections.PACKED_LENGTHS
+        self.assertEqual((len(lengths), min(lengths), max(lengths)), (16, 128, 4096))
+        length = sections.equal_work_length(lengths)
+        self.assertEqual(length % 128, 0)
+        self.assertAlmostEqual(16 * length**2 / sum(n**2 for n in lengths), 1, delta=0.05)
 
     def test_peers_that_take_no_part_are_left_out_with_their_other_ways(self):
         def peers(wanted):

@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "arguments.hpp"
 #include "backlight/error.hpp"
@@ -71,13 +74,79 @@ tool::Gpu& gpu_of(Session& session) {
     return *session.gpu;
 }
 
-backlight::AttentionProblem problem_in(const char* text) {
-    const auto [value, wrong] = backlight::parse_json(text, backlight::RepeatedField::refused);
+/// A problem as Python asks for it.
+struct Asked {
+    backlight::AttentionProblem problem;
+    /// Of sequences that lie packed; empty where they do not.
+    std::vector<std::int64_t> lengths;
+};
+
+std::vector<std::int64_t> lengths_in(const nlohmann::json& value) {
+    const auto is_length = [](const nlohmann::json& length) {
+        return length.is_number_integer() && length >= 0;
+    };
+    if (!value.is_array() || value.empty() || !std::ranges::all_of(value, is_length)) {
+        throw backlight::Error(
+            backlight::ErrorCode::invalid_argument,
+            fmt::format("problem: lengths is {}: it must be a list of whole numbers",
+                        value.dump()));
+    }
+    return value.get<std::vector<std::int64_t>>();
+}
+
+Asked asked_in(const char* text) {
+    auto [value, wrong] = backlight::parse_json(text, backlight::RepeatedField::refused);
     if (!wrong.empty()) {
         throw backlight::Error(backlight::ErrorCode::invalid_argument,
                                fmt::format("problem is '{}': it {}", text, wrong));
     }
-    return tool::parse_problem(value, "problem");
+    Asked asked;
+    if (value.is_object() && value.contains("lengths")) {
+        asked.lengths = lengths_in(value["lengths"]);
+        value.erase("lengths");
+    }
+    asked.problem = tool::parse_problem(value, "problem");
+    if (!asked.lengths.empty()) {
+        asked.problem.batch = static_cast<std::int64_t>(asked.lengths.size());
+        asked.problem.seqlen_q = asked.problem.seqlen_kv = std::ranges::max(asked.lengths);
+    }
+    return asked;
+}
+
+nlohmann::ordered_json description_of(const Asked& asked) {
+    double pairs = 0;
+    double flops = 0;
+    for (const std::int64_t length : asked.lengths) {
+        backlight::AttentionProblem one = asked.problem;
+        one.batch = 1;
+        one.seqlen_q = one.seqlen_kv = length;
+        pairs += backlight::attended_pairs(one);
+        flops += backlight::backward_flops(one);
+    }
+    nlohmann::ordered_json description = {{"problem", tool::to_json(asked.problem)}};
+    std::string text = tool::short_text(asked.problem);
+    if (asked.lengths.empty()) {
+        pairs = backlight::attended_pairs(asked.problem);
+        flops = backlight::backward_flops(asked.problem);
+    } else {
+        description["lengths"] = asked.lengths;
+        text += fmt::format(" packed, {} rows",
+                            std::reduce(asked.lengths.begin(), asked.lengths.end()));
+    }
+    description["text"] = text;
+    description["attended_pairs"] = pairs;
+    description["flops"] = flops;
+    return description;
+}
+
+/// Throws `unsupported` for what the library has no problem of.
+const backlight::AttentionProblem& problem_of(const Asked& asked) {
+    if (!asked.lengths.empty()) {
+        throw backlight::Error(backlight::ErrorCode::unsupported,
+                               fmt::format("lengths are of {} packed sequences: problems have none",
+                                           asked.lengths.size()));
+    }
+    return asked.problem;
 }
 
 std::shared_ptr<const backlight::BackwardPlan> plan_for(backlight::Runtime& runtime,
@@ -158,14 +227,7 @@ int backlight_peers_clocks(Session* session, double* sm_clock, double* power) {
 
 const char* backlight_peers_describe_problem(const char* problem) {
     return guarded<const char*>(nullptr, [&] {
-        const backlight::AttentionProblem described = problem_in(problem);
-        last_description =
-            nlohmann::ordered_json({{"problem", tool::to_json(described)},
-                                    {"text", tool::short_text(described)},
-                                    {"attended_pairs", backlight::attended_pairs(described)},
-                                    {"flops", backlight::backward_flops(described)},
-                                    {"bytes", backlight::backward_bytes(described)}})
-                .dump();
+        last_description = description_of(asked_in(problem)).dump();
         return last_description.c_str();
     });
 }
@@ -173,7 +235,7 @@ const char* backlight_peers_describe_problem(const char* problem) {
 Plan* backlight_peers_make_plan(Session* session, const char* problem, const char* kernel) {
     return guarded<Plan*>(nullptr, [&] {
         auto made = std::make_unique<Plan>();
-        made->plan = plan_for(session->session->runtime(), problem_in(problem), kernel);
+        made->plan = plan_for(session->session->runtime(), problem_of(asked_in(problem)), kernel);
         made->description = description_of(*made->plan);
         return made.release();
     });

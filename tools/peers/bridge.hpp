@@ -27,6 +27,9 @@ struct Tensors {
     Tensor q, k, v, o, d_o, d_q, d_k, d_v;
     const float* lse;
     std::int64_t lse_stride_batch, lse_stride_head;
+    /// Device memory: where packed sequences begin, and where the last ends; null where they are
+    /// not packed.
+    const std::int32_t* cu_seqlens;
 };
 
 }  // namespace backlight::peers
@@ -50,8 +53,9 @@ BACKLIGHT_PEERS_API int backlight_peers_clocks(backlight::peers::Session* sessio
                                                double* power);
 
 /// JSON of a problem: all its fields ("problem"), the same as a line for people ("text"),
-/// "attended_pairs", "flops" and "bytes"; valid until the thread's next call. `problem` is JSON
-/// with the fields of a manifest's entry (docs/prebuilding.md).
+/// "attended_pairs" of one head (of one batch entry, or of all sequences that lie packed), "flops";
+/// valid until the thread's next call. `problem` is JSON with the fields of a manifest's entry
+/// (docs/prebuilding.md). "lengths" besides, a list, are those of sequences that lie packed.
 BACKLIGHT_PEERS_API const char* backlight_peers_describe_problem(const char* problem);
 
 /// `problem`: as above. `kernel`: "default" for what the library chooses, the name of a preset, or

@@ -27,6 +27,7 @@ class _Tensors(ctypes.Structure):
         ("lse", ctypes.c_void_p),
         ("lse_stride_batch", ctypes.c_int64),
         ("lse_stride_head", ctypes.c_int64),
+        ("cu_seqlens", ctypes.c_void_p),
     ]
 
 
@@ -124,11 +125,12 @@ class Plan:
         self.bridge.free_plan(self._handle)
         self._handle = None
 
-    def enqueue(self, tensors, lse, workspace, stream):
+    def enqueue(self, tensors, lse, cu_seqlens, workspace, stream):
         """A function that runs the backward on the stream: all that costs the host time but the call
         itself is done here. `tensors`: q, k, v, o, d_o, d_q, d_k, d_v, each as (pointer, stride of batch,
-        of head, of seqlen); `lse`: (pointer, stride of batch, of head)."""
-        arguments = _Tensors(*(_Tensor(*tensor) for tensor in tensors), *lse)
+        of head, of seqlen); `lse`: (pointer, stride of batch, of head); `cu_seqlens`: a pointer, or 0
+        where sequences are not packed."""
+        arguments = _Tensors(*(_Tensor(*tensor) for tensor in tensors), *lse, cu_seqlens)
         call = (self._handle, ctypes.byref(arguments), workspace, self.workspace_bytes, stream)
 
         def run():

@@ -32,6 +32,7 @@ class PyTorchBackend:
     def __init__(self, name, inputs):
         problem = inputs.problem
         require(inputs, name, not problem.has_window, "takes no window through this operator")
+        require(inputs, name, problem.lengths is None, "takes no packed sequences through this operator")
         require_plain_gradients(inputs, name)
         self.name = name
         self.description = {"operator": self.OPERATORS[name] + "_backward"}
@@ -141,6 +142,7 @@ class Backlight(_OwnGradients):
         self.run = plan.enqueue(
             [(x.data_ptr(), *x.stride()[:3]) for x in self._tensors()],
             (inputs.lse.data_ptr(), *inputs.lse.stride()[:2]),
+            0 if inputs.starts is None else inputs.starts.data_ptr(),
             self._workspace.data_ptr(),
             torch.cuda.current_stream().cuda_stream,
         )

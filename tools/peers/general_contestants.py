@@ -79,17 +79,23 @@ class FlashAttention2:
         self._gradients = None
 
     def _lengths(self):
-        n = self._inputs.problem.seqlen
-        return {"cum_seq_q": None, "cum_seq_k": None, "max_q": n, "max_k": n}
+        n, starts = self._inputs.problem.seqlen, self._inputs.starts
+        return {"cum_seq_q": starts, "cum_seq_k": starts, "max_q": n, "max_k": n}
 
     def _to_own(self, tensor):
-        return tensor.transpose(1, 2)
+        own = tensor.transpose(1, 2)
+        return own if self._inputs.starts is None else own[0]
 
     def _from_own(self, tensor):
-        return tensor.transpose(1, 2)
+        own = tensor if self._inputs.starts is None else tensor[None]
+        return own.transpose(1, 2)
 
     def _lse(self, lse):
-        return lse
+        """Of packed sequences, releases before 2.6 give (batch, heads, largest length)."""
+        lengths = self._inputs.problem.lengths
+        if lengths is None or lse.dim() == 2:
+            return lse
+        return torch.cat([of_one[:, :length] for of_one, length in zip(lse, lengths)], dim=1)
 
     def run(self):
         if not self._deterministic:

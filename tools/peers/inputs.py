@@ -22,7 +22,7 @@ class Inputs:
     """Q, K, V, dO ~ N(0, 1), and O and LSE.
 
     All are (batch, heads, seqlen, head_dim) to PyTorch; `layout` says what is contiguous in memory: that
-    ("bhsd") or (batch, seqlen, heads, head_dim) ("bshd"). Problems that differ in nothing but how the
+    ("bhsd") or (batch, seqlen, heads, head_dim) ("bshd"). Packed sequences are a batch of one. Problems that differ in nothing but how the
     gradients are written share their inputs.
     """
 
@@ -42,6 +42,9 @@ class Inputs:
         self.query, self.key, self.value = normal(queries, d), normal(keys, d), normal(keys, d_v)
         self.grad_out = normal(queries, d_v)
         self.out = self.lse = None
+        self.starts = None
+        if problem.lengths is not None:
+            self.starts = torch.tensor(problem.starts, dtype=torch.int32, device="cuda")
 
     def shared_with(self, problem):
         """The same tensors for a problem that differs in how its gradients are written."""
@@ -50,7 +53,8 @@ class Inputs:
         return shared
 
     def _memory_shape(self, heads, head_dim):
-        b, n = self.problem.batch, self.problem.seqlen
+        n = self.problem.rows
+        b = self.problem.batch if self.problem.lengths is None else 1
         return (b, n, heads, head_dim) if self.layout == "bshd" else (b, heads, n, head_dim)
 
     def _view(self, memory):
@@ -106,4 +110,7 @@ class Inputs:
 
     def of_sequence(self, tensor, sequence):
         """(heads, seqlen, …) of one sequence."""
-        return tensor[sequence]
+        if self.problem.lengths is None:
+            return tensor[sequence]
+        begin, end = self.problem.starts[sequence : sequence + 2]
+        return tensor[0][:, begin:end]

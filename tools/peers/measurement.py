@@ -127,6 +127,7 @@ class Run:
             "head_dim": problem.head_dim,
             "causal": problem.causal,
             "dtype": dtype,
+            "layout": comparison.layout or self.options.layout,
             "flops": roles[""]["flops"],
             "roles": roles,
             "regimes": {},
@@ -143,7 +144,7 @@ class Run:
             for role in comparison.roles:
                 key = role.problem.with_plain_gradients()
                 if key not in shared:
-                    shared[key] = Inputs(key, dtype, self.options.layout)
+                    shared[key] = Inputs(key, dtype, comparison.layout or self.options.layout)
                 made = self.make_contestants(index, role, shared[key], entry["errors"])
                 taking_part.setdefault(key, []).extend(made)
             together = [contestant for made in taking_part.values() for contestant in made]

@@ -1,5 +1,6 @@
 """What is measured: attention backwards as the library's AttentionProblem has them. No GPU, no PyTorch."""
 
+import itertools
 from dataclasses import dataclass, replace
 
 
@@ -20,6 +21,22 @@ class Problem:
     gradient_type: str = "input"
     accumulate_gradients: bool = False
     deterministic: bool = False
+    # Of sequences that lie packed, one after another; `packed` makes such a problem.
+    lengths: tuple | None = None
+
+    @classmethod
+    def packed(cls, lengths, heads, head_dim, causal):
+        return cls(len(lengths), heads, max(lengths), head_dim, causal, lengths=tuple(lengths))
+
+    @property
+    def rows(self):
+        """Of one head in one tensor, packed or of one batch entry."""
+        return self.seqlen if self.lengths is None else sum(self.lengths)
+
+    @property
+    def starts(self):
+        """Where packed sequences begin, and where the last ends."""
+        return [0, *itertools.accumulate(self.lengths)]
 
     @property
     def effective_heads_kv(self):
@@ -48,7 +65,7 @@ class Problem:
         parts = [
             str(self.batch),
             _pair(self.heads, self.effective_heads_kv),
-            str(self.seqlen),
+            str(self.seqlen) if self.lengths is None else f"packed{self.rows}",
             _pair(self.head_dim, self.effective_head_dim_v),
             "causal" if self.causal else "full",
         ]
@@ -74,7 +91,7 @@ class Problem:
         return replace(self, gradient_type="input", accumulate_gradients=False, deterministic=False)
 
     def as_json(self, dtype):
-        """As the bridge and the manifests of `backlight prebuild` take it."""
+        """As the bridge takes it."""
         fields = {
             "batch": self.batch,
             "heads": self.heads,
@@ -89,6 +106,7 @@ class Problem:
             "gradient_type": self.gradient_type,
             "accumulate_gradients": self.accumulate_gradients,
             "deterministic": self.deterministic,
+            "lengths": self.lengths,
         }
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -113,13 +131,14 @@ class Comparison:
 
     `least_rate_ratio`: what the rate of ours on a labelled role must be at least, over that on the
     first. `least_speed_ratio`: what ours must be at least over a peer, {peer: ratio}, where a peer of
-    several ways ("cudnn", "cudnn_expanded") is taken at its best.
+    several ways ("cudnn", "cudnn_expanded") is taken at its best. `layout`: in place of the command line's.
     """
 
     section: str
     roles: tuple
     least_rate_ratio: float | None = None
     least_speed_ratio: tuple = ()
+    layout: str | None = None
 
     @property
     def problem(self):

@@ -30,6 +30,32 @@ def _window():
     return [Comparison("window", roles, least_rate_ratio=1 / 1.3)]
 
 
+# Drawn once, between 128 and 4096, and kept, so that every run measures the same.
+PACKED_LENGTHS = (
+    1536, 4096, 517, 128, 2048, 771, 3001, 256, 1024, 3584, 131, 2500, 640, 1777, 384, 2816,
+)
+
+
+def equal_work_length(lengths):
+    """Of a dense batch of as many sequences with about as many pairs: the root of the mean square, as the
+    nearest multiple of 128, so that no tile of the dense batch is partly filled."""
+    mean_square = sum(length**2 for length in lengths) / len(lengths)
+    return 128 * round(mean_square**0.5 / 128)
+
+
+def _packed():
+    def compare(causal):
+        dense = Problem(len(PACKED_LENGTHS), 16, equal_work_length(PACKED_LENGTHS), 128, causal)
+        roles = (
+            Role("", dense, ("cudnn", "fa2")),
+            Role("packed", Problem.packed(PACKED_LENGTHS, 16, 128, causal), ("fa2",)),
+        )
+        # As packed tensors usually lie: a token's heads beside each other.
+        return Comparison("packed", roles, least_rate_ratio=0.9, layout="bshd")
+
+    return [compare(causal) for causal in _MASKS]
+
+
 def _wide():
     peers = ("cudnn", "fa2")
     return [
@@ -75,6 +101,7 @@ def _types():
 _SECTIONS = {
     "grouped": _grouped,
     "window": _window,
+    "packed": _packed,
     "wide": _wide,
     "deterministic": _deterministic,
     "types": _types,
