@@ -247,11 +247,11 @@ class KeyWarp {
     /// Counts the turn at the tile before, behind the exchange of this one, ahead of which all
     /// warps have added to that one: so long after, that the additions have most often come about.
     __device__ __forceinline__ void count_turn_before(int query_start, int head) const {
-        if (counts_for_all() && lane_ == 0) {
-            if (query_start > first_query_of(arguments_, key_tile_)) {
-                count_turn(arguments_, key_tile_, head, query_start - block_q);
-            } else if (grouped_heads && head > 0) {
+        if (tile_ > 0 && counts_for_all() && lane_ == 0) {
+            if (grouped_heads && query_start == first_query_of(arguments_, key_tile_)) {
                 count_turn(arguments_, key_tile_, head - 1, last_query_tile_start());
+            } else {
+                count_turn(arguments_, key_tile_, head, query_start - block_q);
             }
         }
     }
