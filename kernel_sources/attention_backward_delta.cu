@@ -1,7 +1,7 @@
 // Runs before the main backward kernel: computes delta = rowsum(dO ∘ O) and LSE · log2(e) of every
 // query row, and zeroes the fp32 accumulator of dQ: where the main kernel converts dQ itself, as
 // many heads as have a place in it, and the counters by which its blocks tell each other how far
-// they have come.
+// they have come. Where dQ is summed in one order, the counters of turns too.
 //
 // The kernel only moves bytes: it reads O and dO once and writes the accumulator, 16 bytes a thread
 // at a time, with the loads of all its rows in flight before the first is used.
@@ -58,6 +58,14 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
             if (blockIdx.x == 0) {
                 *arguments.counters.tickets = 0;
             }
+        }
+    }
+    if constexpr (specialisation::deterministic) {
+        // No more than there are threads.
+        const int tile = static_cast<int>(blockIdx.x % row_blocks) * specialisation::threads +
+                         static_cast<int>(threadIdx.x);
+        if (tile < arguments.query_tiles) {
+            arguments.turns[batch_head * arguments.query_tiles + tile] = 0;
         }
     }
     const int first_row =

@@ -24,6 +24,8 @@ constexpr bool fp32_gradients = false;
 /// others with zeros.
 constexpr int head_dim_qk = 0;
 constexpr int head_dim_v = 0;
+/// The parts of dQ are added in one order: see attention_backward_rounds/turns.cuh.
+constexpr bool deterministic = false;
 }  // namespace unless_declared
 using namespace unless_declared;
 

@@ -9,6 +9,7 @@
 #include "attention_backward_mma_resident/layout.cuh"
 #include "attention_backward_mma_resident/loader.cuh"
 #include "attention_backward_mma_resident/mask.cuh"
+#include "attention_backward_rounds/turns.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/conversion.cuh"
 #include "primitives/exponential.cuh"
@@ -51,6 +52,10 @@ class KeyWarp {
             wait_for_previous_kernel();
         } else {
             work_on_queries();
+        }
+        if constexpr (deterministic) {
+            // Ahead of the next kernel's start: others wait for it.
+            count_last_turn();
         }
         allow_next_kernel();
         tell_added();
@@ -181,7 +186,7 @@ class KeyWarp {
         if (seen) {
             store_d_s(d_s, d_s_tile);
         }
-        arrive();
+        arrive(query_start, head);
         // One warp asks for the next tile as soon as it may; the others look later whether dS is
         // whole.
         if (warp_ == 0) {
@@ -193,6 +198,9 @@ class KeyWarp {
         }
         if (warp_ != 0) {
             wait_for_others();
+        }
+        if constexpr (deterministic) {
+            count_turn_before(query_start, head);
         }
 
         DqAccumulator d_q = {};
@@ -227,10 +235,48 @@ class KeyWarp {
         fence_shared_before_async_proxy();
     }
 
-    /// Says that the warp's dS is in shared memory, and that its reads have ended.
-    __device__ __forceinline__ void arrive() const {
+    // Looks at turns, and counts of them, take a while each: the warps take turns in that too, so
+    // that none is always the last to arrive.
+    __device__ __forceinline__ bool looks_for_all() const {
+        return warp_ == tile_ % warps;
+    }
+    __device__ __forceinline__ bool counts_for_all() const {
+        return warp_ == (tile_ + warps / 2) % warps;
+    }
+
+    /// Counts the turn at the tile before, behind the exchange of this one, ahead of which all
+    /// warps have added to that one: so long after, that the additions have most often come about.
+    __device__ __forceinline__ void count_turn_before(int query_start, int head) const {
+        if (tile_ > 0 && counts_for_all() && lane_ == 0) {
+            if (grouped_heads && query_start == first_query_of(arguments_, key_tile_)) {
+                count_turn(arguments_, key_tile_, head - 1, last_query_tile_start());
+            } else {
+                count_turn(arguments_, key_tile_, head, query_start - block_q);
+            }
+        }
+    }
+    __device__ __forceinline__ void count_last_turn() const {
+        __syncthreads();
+        if (warp_ == 0 && lane_ == 0 && !is_unseen(arguments_, key_tile_)) {
+            count_turn(arguments_, key_tile_, heads_per_kv_head_of(arguments_) - 1,
+                       last_query_tile_start());
+        }
+    }
+    __device__ __forceinline__ int last_query_tile_start() const {
+        return (queries_end_of(arguments_, key_tile_) - 1) / block_q * block_q;
+    }
+
+    /// Says that the warp's dS is in shared memory, and that its reads have ended; of one warp,
+    /// that it is the block's turn to add to the tile's dQ.
+    __device__ __forceinline__ void arrive(int query_start, int head) const {
         __syncwarp();
         if (lane_ == 0) {
+            if constexpr (deterministic) {
+                if (looks_for_all()) {
+                    wait_for_turn(arguments_, key_tile_, head, query_start,
+                                  last_key_tile_of(arguments_, query_start));
+                }
+            }
             mbarrier_arrive(shared_.exchanged());
         }
     }

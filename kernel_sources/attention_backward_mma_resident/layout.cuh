@@ -16,11 +16,15 @@ using specialisation::bounded_first_diagonal;
 using specialisation::bounded_last_diagonal;
 using specialisation::causal;
 using specialisation::converts_d_q;
+using specialisation::deterministic;
 using specialisation::grouped_heads;
 using specialisation::head_dim;
 using specialisation::partial_key_tiles;
 using specialisation::partial_query_tiles;
 using Element = specialisation::Element;
+
+// A block may wait for others only where tickets tell which have begun.
+constexpr bool takes_tickets = converts_d_q || deterministic;
 
 // --- Warps and registers ------------------------------------------------------------------------
 
@@ -88,7 +92,7 @@ constexpr int delta_offset = lse_offset + statistics_bytes;
 constexpr int barrier_offset = delta_offset + statistics_bytes;
 constexpr int barriers = 1 + q_stages + 1 + 1;
 constexpr int ticket_offset = barrier_offset + 8 * barriers;
-constexpr int shared_bytes = ticket_offset + (converts_d_q ? 8 : 0);
+constexpr int shared_bytes = ticket_offset + (takes_tickets ? 8 : 0);
 static_assert(shared_bytes == specialisation::shared_bytes, "host and kernel count alike");
 
 // V goes to registers before the first tile, by way of what is first written after that.

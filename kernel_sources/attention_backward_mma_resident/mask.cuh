@@ -34,6 +34,19 @@ __device__ __forceinline__ int queries_end_of(const MmaResidentArguments& argume
     }
 }
 
+/// The last key tile that visits a query tile.
+__device__ __forceinline__ int last_key_tile_of(const MmaResidentArguments& arguments,
+                                                int query_start) {
+    if constexpr (causal) {
+        return query_start / block_kv;
+    } else if constexpr (bounded_last_diagonal) {
+        const int last_key = query_start + block_q - 1 + arguments.last_diagonal;
+        return min(last_key / block_kv, kv_tiles_of(arguments) - 1);
+    } else {
+        return kv_tiles_of(arguments) - 1;
+    }
+}
+
 /// Only a band leaves keys that no query sees.
 __device__ __forceinline__ bool is_unseen(const MmaResidentArguments& arguments, const Tile& tile) {
     if constexpr (in_band) {

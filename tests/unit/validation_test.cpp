@@ -288,13 +288,13 @@ TEST_CASE("a window is taken by mma_resident alone unless it masks nothing") {
     taken_by_resident_alone(problem, {"window_right is 0", "left out"});
 }
 
-TEST_CASE("fp32 gradients are taken by mma_resident alone and determinism by no family") {
+TEST_CASE("fp32 gradients and determinism are taken by mma_resident alone") {
     AttentionProblem problem = good_problem;
     problem.gradient_type = GradientType::fp32;
     taken_by_resident_alone(problem, {"gradient_type is fp32", "it must be input"});
     problem.gradient_type = GradientType::input;
     problem.deterministic = true;
-    unsupported_everywhere(problem, {"deterministic is true", "it must be false"});
+    taken_by_resident_alone(problem, {"deterministic is true", "it must be false"});
 }
 
 TEST_CASE("only fp32 gradients can be added to") {

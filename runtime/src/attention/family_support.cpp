@@ -47,7 +47,8 @@ constexpr Features features_of(KernelFamily family) {
                     .partial_tiles = true,
                     .oblong_causal = true,
                     .window = true,
-                    .fp32_gradients = true};
+                    .fp32_gradients = true,
+                    .deterministic = true};
         case KernelFamily::mma:
             return {};
     }
