@@ -24,6 +24,8 @@ constexpr bool fp32_gradients = false;
 /// others with zeros.
 constexpr int head_dim_qk = 0;
 constexpr int head_dim_v = 0;
+/// Columns of the tiles of V and O, where they are not head_dim; 0: head_dim.
+constexpr int tile_head_dim_v = 0;
 }  // namespace unless_declared
 using namespace unless_declared;
 
@@ -33,8 +35,11 @@ namespace backlight::kernel {
 
 constexpr int columns_qk =
     specialisation::head_dim_qk != 0 ? specialisation::head_dim_qk : specialisation::head_dim;
+constexpr int tile_columns_v = specialisation::tile_head_dim_v != 0
+                                   ? specialisation::tile_head_dim_v
+                                   : specialisation::head_dim;
 constexpr int columns_v =
-    specialisation::head_dim_v != 0 ? specialisation::head_dim_v : specialisation::head_dim;
+    specialisation::head_dim_v != 0 ? specialisation::head_dim_v : tile_columns_v;
 
 template <bool fp32>
 struct GradientType {
