@@ -72,7 +72,6 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
     if (warp < pairs) {
         KeyWarp key_warp(arguments, shared, work.tile, warp, lane);
         if (!unseen) {
-            key_warp.begin();
             mbarrier_wait(shared.kv_full(), 0);
             key_warp.take_v();
         }
@@ -80,6 +79,7 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
     } else {
         ValueWarp value_warp(arguments, shared, work.tile, warp, lane);
         if (!unseen) {
+            value_warp.begin();
             mbarrier_wait(shared.kv_full(), 0);
         }
         work_on_queries(value_warp, unseen);

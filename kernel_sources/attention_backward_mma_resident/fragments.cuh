@@ -82,12 +82,13 @@ __device__ __forceinline__ void multiply_v_by_queries(ScoreAccumulator& d_p,
     }
 }
 
-/// gradient += A · B over the queries of the tile: Pᵀ with dO, or dSᵀ with Q.
-template <typename QueryTile, int fragments>
+/// gradient += A · B over the queries of the tile, or some slices of them: Pᵀ with dO, or dSᵀ with
+/// Q.
+template <typename QueryTile, int first_slice = 0, int end_slice = query_slices, int fragments>
 __device__ __forceinline__ void multiply_by_operands(AccumulatorRegister (&gradient)[fragments][4],
                                                      const ScoreOperands& a, uint32_t b_address) {
 #pragma unroll
-    for (int slice = 0; slice < query_slices; ++slice) {
+    for (int slice = first_slice; slice < end_slice; ++slice) {
 #pragma unroll
         for (int quad = 0; quad < fragments / 4; ++quad) {
             OperandRegister b[2][4];

@@ -13,13 +13,6 @@ class KeyWarp : public PairWarp {
   public:
     using PairWarp::PairWarp;
 
-    /// Asks for the first tiles.
-    __device__ __forceinline__ void begin() const {
-        if (warp_ == 0 && elect_one()) {
-            loader_.load_first();
-        }
-    }
-
     /// V to registers, through which it passes once.
     __device__ __forceinline__ void take_v() {
         const uint32_t v_address = rows_first(VTile{shared_.v()}, first_key(), 0, lane_);
@@ -31,7 +24,7 @@ class KeyWarp : public PairWarp {
 
     __device__ __forceinline__ void work() {
         for_each_query_tile(
-            [&](int query_start, int end, int head) { step(query_start, end, head); });
+            [&](int, int, int) { step(); });
     }
 
     __device__ __forceinline__ void store() const {
@@ -40,48 +33,36 @@ class KeyWarp : public PairWarp {
     }
 
   private:
-    __device__ __forceinline__ void step(int query_start, int end, int head) {
-        mbarrier_wait(shared_.d_o_full(tile_), SharedMemory::d_o_parity(tile_));
+    __device__ __forceinline__ void step() {
+        mbarrier_wait(shared_.d_o_full(tile()), SharedMemory::d_o_parity(tile()));
         ScoreAccumulator d_p = {};
         multiply_v_by_queries<DOTile>(d_p, v_,
-                                      columns_first(DOTile{shared_.d_o(tile_)}, 0, 0, lane_), d_k_);
+                                      columns_first(DOTile{shared_.d_o(tile())}, 0, 0, lane()), d_k_);
 
         ScoreOperands d_s;
         {
             ScoreAccumulator p;
             take_p(p);
-            differentiate(p, d_p, d_s, shared_.delta(), lane_);
+            differentiate(p, d_p, d_s, shared_.delta(), lane());
         }
         // Of dO and delta of this tile, of Q of the one before, and of V.
         end_reads();
         store_scores<ScoreTile>(
-            d_s, rows_first(ScoreTile{shared_.d_s(tile_)}, first_key(), 0, lane_));
+            d_s, rows_first(ScoreTile{shared_.d_s(tile())}, first_key(), 0, lane()));
         arrive(shared_.exchanged());
-        // One warp asks for the next tile as soon as it may: a key warp has come here with P of
-        // this tile, and so has its partner done with dO of the one before.
-        if (warp_ == 0) {
-            wait_for_d_s();
-            load_next(query_start, end, head, [&](int tile, int next_head, int next_start) {
-                loader_.load_q_and_lse(tile, next_head, next_start);
-                if constexpr (d_o_stages > 1) {
-                    loader_.load_d_o_and_delta(tile, next_head, next_start);
-                }
-            });
-        }
-        mbarrier_wait(shared_.q_full(tile_), SharedMemory::q_parity(tile_));
-        multiply_by_operands<QTile>(d_k_, d_s, rows_first(QTile{shared_.q(tile_)}, 0, 0, lane_));
-        if (warp_ != 0) {
-            wait_for_d_s();
-        }
+        mbarrier_wait(shared_.q_full(tile()), SharedMemory::q_parity(tile()));
+        multiply_by_operands<QTile>(d_k_, d_s, rows_first(QTile{shared_.q(tile())}, 0, 0, lane()));
+        wait_for_d_s();
         add_d_q();
     }
 
     /// P from the pair's other warp, whose lanes hold what those of this one need.
     __device__ __forceinline__ void take_p(ScoreAccumulator& p) const {
         named_barrier_synchronise(pair_barrier(pair()), pair_threads);
+        const uint32_t address = shared_.p(pair(), lane());
 #pragma unroll
         for (int fragment = 0; fragment < score_fragments; ++fragment) {
-            const float4 numbers = load_shared<float4>(shared_.p(pair(), lane_) + fragment * 512);
+            const float4 numbers = load_shared<float4>(address + fragment * 512);
             p[fragment][0] = numbers.x;
             p[fragment][1] = numbers.y;
             p[fragment][2] = numbers.z;

@@ -6,7 +6,6 @@
 #include "attention_backward_mma_resident/d_q_fragments.cuh"
 #include "attention_backward_mma_resident/fragments.cuh"
 #include "attention_backward_mma_resident/gradient_stores.cuh"
-#include "attention_backward_mma_resident/loader.cuh"
 #include "attention_backward_mma_resident/mask.cuh"
 #include "attention_backward_mma_resident_wide/layout.cuh"
 #include "attention_backward_rounds/work.cuh"
@@ -14,7 +13,6 @@
 #include "primitives/proxy_fence.cuh"
 #include "primitives/reduction.cuh"
 #include "primitives/scheduling.cuh"
-#include "primitives/tma.cuh"
 
 namespace backlight::kernel {
 
@@ -25,7 +23,6 @@ class PairWarp {
         : arguments_(arguments),
           shared_(shared),
           key_tile_(key_tile),
-          loader_(arguments, shared, key_tile),
           warp_(warp),
           lane_(lane) {
         const int64_t row = first_query_of(arguments, key_tile) + d_q_row();
@@ -35,11 +32,22 @@ class PairWarp {
 
   protected:
     __device__ __forceinline__ int pair() const {
-        return warp_ % pairs;
+        return warp() % pairs;
     }
     /// The pair's first key in the tile.
     __device__ __forceinline__ int first_key() const {
         return pair() * mma_m;
+    }
+
+    // For what is to be worked out anew in each tile: few registers are left across the loop.
+    __device__ __forceinline__ int lane() const {
+        return static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
+    }
+    __device__ __forceinline__ int tile() const {
+        return static_cast<int>(opaque(static_cast<uint32_t>(tile_)));
+    }
+    __device__ __forceinline__ int warp() const {
+        return static_cast<int>(opaque(static_cast<uint32_t>(warp_)));
     }
 
     /// Calls `step(query_start, end, head)` for each query tile that sees any of the keys, of each
@@ -67,22 +75,6 @@ class PairWarp {
         }
     }
 
-    /// Calls `load(tile, head, query_start)`, in one lane, of the tile after one, which may be the
-    /// first of the group's next head.
-    template <typename Load>
-    __device__ __forceinline__ void load_next(int query_start, int end, int head,
-                                              const Load& load) const {
-        if (query_start + block_q < end) {
-            if (elect_one()) {
-                load(tile_ + 1, head, query_start + block_q);
-            }
-        } else if (grouped_heads && head + 1 < heads_per_kv_head_of(arguments_)) {
-            if (elect_one()) {
-                load(tile_ + 1, head + 1, first_query_of(arguments_, key_tile_));
-            }
-        }
-    }
-
     /// Between the last reads of what a later load goes over and the barrier behind which it is
     /// asked for: KeyWarp::end_reads of the kernel for narrow heads says why a barrier alone is not
     /// enough.
@@ -98,15 +90,14 @@ class PairWarp {
     }
     /// Until dS of all keys is in shared memory.
     __device__ __forceinline__ void wait_for_d_s() const {
-        mbarrier_wait(shared_.exchanged(), SharedMemory::parity(tile_));
+        mbarrier_wait(shared_.exchanged(), SharedMemory::parity(tile()));
     }
 
     /// dQ = dS K, the warp's part of it, added to what the other blocks of the head contribute.
     __device__ __forceinline__ void add_d_q() {
-        const int lane = static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
         const uint32_t d_s_address =
-            columns_first(ScoreTile{shared_.d_s(tile_)}, 0, d_q_row(), lane);
-        const uint32_t k_address = rows_first(KTile{shared_.k()}, 0, d_q_column(), lane);
+            columns_first(ScoreTile{shared_.d_s(tile())}, 0, d_q_row(), lane());
+        const uint32_t k_address = rows_first(KTile{shared_.k()}, 0, d_q_column(), lane());
 #pragma unroll
         for (int first = 0; first < d_q_panels; first += d_q_panels_at_once) {
             AccumulatorRegister d_q[1][2 * d_q_panels_at_once][4] = {};
@@ -151,17 +142,16 @@ class PairWarp {
   private:
     /// Its part of dQ.
     __device__ __forceinline__ int d_q_row() const {
-        return warp_ / d_q_column_parts * mma_m;
+        return warp() / d_q_column_parts * mma_m;
     }
     __device__ __forceinline__ int d_q_column() const {
-        return warp_ % d_q_column_parts * (2 * mma_n);
+        return warp() % d_q_column_parts * (2 * mma_n);
     }
 
   protected:
     const MmaResidentArguments& arguments_;
     SharedMemory shared_;
     Tile key_tile_;
-    Loader<SharedMemory> loader_;
     int warp_;
     int lane_;
     float* d_q_place_;  // of the thread's part of the tile's dQ
