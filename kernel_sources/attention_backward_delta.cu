@@ -20,7 +20,9 @@ using specialisation::head_dim;
 using Element = specialisation::Element;
 
 constexpr int elements_per_lane = 8;  // 16 bytes
-constexpr int lanes_per_row = head_dim / elements_per_lane;
+// Lanes that share a row are a power of two: where the tiles of O have three panels, that of four.
+constexpr int lanes_per_row =
+    (tile_columns_v == 192 ? 256 : tile_columns_v) / elements_per_lane;
 constexpr int rows_per_step = specialisation::threads / lanes_per_row;
 constexpr int steps = specialisation::rows_per_block / rows_per_step;
 static_assert(steps * rows_per_step == specialisation::rows_per_block, "whole steps");
@@ -86,7 +88,8 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
         arguments.lse + batch * arguments.lse_stride_batch + head * arguments.lse_stride_head;
 
     // Lanes behind the last column have nothing to load.
-    const bool has_columns = columns_v == head_dim || lane_in_row * elements_per_lane < columns_v;
+    const bool has_columns =
+        columns_v == lanes_per_row * elements_per_lane || lane_in_row * elements_per_lane < columns_v;
     uint4 o_chunk[steps];
     uint4 d_o_chunk[steps];
     float row_lse[steps];
@@ -136,8 +139,15 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
         // Two 16-byte stores a lane, each of them contiguous across the row's lanes.
         float4* accumulator =
             reinterpret_cast<float4*>(arguments.d_q_accumulator + flat_row * head_dim);
-        accumulator[lane_in_row] = float4{0, 0, 0, 0};
-        accumulator[lane_in_row + lanes_per_row] = float4{0, 0, 0, 0};
+        if constexpr (head_dim == lanes_per_row * elements_per_lane) {
+            accumulator[lane_in_row] = float4{0, 0, 0, 0};
+            accumulator[lane_in_row + lanes_per_row] = float4{0, 0, 0, 0};
+        } else {
+            // Of a row of Q, which is wider or narrower than one of O.
+            for (int quad = lane_in_row; quad < head_dim / 4; quad += lanes_per_row) {
+                accumulator[quad] = float4{0, 0, 0, 0};
+            }
+        }
     }
 }
 

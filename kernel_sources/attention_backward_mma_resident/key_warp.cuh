@@ -9,10 +9,9 @@
 #include "attention_backward_mma_resident/layout.cuh"
 #include "attention_backward_mma_resident/loader.cuh"
 #include "attention_backward_mma_resident/mask.cuh"
+#include "attention_backward_mma_resident/scores.cuh"
 #include "attention_backward_rounds/turns.cuh"
 #include "attention_backward_rounds/work.cuh"
-#include "primitives/conversion.cuh"
-#include "primitives/exponential.cuh"
 #include "primitives/global_counter.cuh"
 #include "primitives/ldmatrix.cuh"
 #include "primitives/mbarrier.cuh"
@@ -20,7 +19,6 @@
 #include "primitives/reduction.cuh"
 #include "primitives/scheduling.cuh"
 #include "primitives/shared_memory.cuh"
-#include "primitives/stmatrix.cuh"
 #include "primitives/tma.cuh"
 
 namespace backlight::kernel {
@@ -170,17 +168,17 @@ class KeyWarp {
         if (seen) {
             mbarrier_wait(shared_.q_full(tile_), SharedMemory::q_parity(tile_));
             ScoreAccumulator scores = {};
-            multiply_k_by_queries(scores, rows_first(KvTile{shared_.k()}, first_key(), 0, lane_),
+            multiply_k_by_queries<KvTile, QueryTile>(scores, rows_first(KvTile{shared_.k()}, first_key(), 0, lane_),
                                   columns_first(q_tile, 0, 0, lane_), d_k_);
 
             mbarrier_wait(shared_.d_o_full(), SharedMemory::parity(tile_));
             ScoreAccumulator d_p = {};
-            multiply_v_by_queries(d_p, v_, columns_first(d_o_tile, 0, 0, lane_), d_k_);
+            multiply_v_by_queries<QueryTile>(d_p, v_, columns_first(d_o_tile, 0, 0, lane_), d_k_);
 
             ScoreOperands p;
             exponentiate<diagonal>(scores, p, query_start);
-            multiply_by_operands(d_v_, p, rows_first(d_o_tile, 0, 0, lane_));
-            differentiate(scores, d_p, d_s);
+            multiply_by_operands<QueryTile>(d_v_, p, rows_first(d_o_tile, 0, 0, lane_));
+            differentiate(scores, d_p, d_s, shared_.delta(), lane_);
         }
         end_reads();
         if (seen) {
@@ -194,7 +192,7 @@ class KeyWarp {
             load_next(query_start, end, head);
         }
         if (seen) {
-            multiply_by_operands(d_k_, d_s, rows_first(q_tile, 0, 0, lane_));
+            multiply_by_operands<QueryTile>(d_k_, d_s, rows_first(q_tile, 0, 0, lane_));
         }
         if (warp_ != 0) {
             wait_for_others();
@@ -207,7 +205,7 @@ class KeyWarp {
         const int lane = d_q_addresses_held && !has_edges && !on_diagonal
                              ? lane_
                              : static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
-        multiply_d_s_by_k<seen_slices>(d_q, columns_first(d_s_tile, 0, d_q_row(), lane),
+        multiply_d_s_by_k<ScoreTile, KvTile, seen_slices, 2 * mma_n>(d_q, columns_first(d_s_tile, 0, d_q_row(), lane),
                                        rows_first(KvTile{shared_.k()}, 0, d_q_column(), lane));
         add_d_q(d_q);
         ++tile_;
@@ -284,12 +282,6 @@ class KeyWarp {
         mbarrier_wait(shared_.exchanged(), SharedMemory::parity(tile_));
     }
 
-    /// Of the 16 queries of a slice those four that the thread holds scores of. They lie next to
-    /// each other (see the delta kernel).
-    __device__ __forceinline__ float4 statistics(uint32_t address, int slice) const {
-        return load_shared<float4>(address + slice * 64 + lane_ % 4 * 16);
-    }
-
     /// Which scores of a tile are none. At an edge the thread's place in the mask is not to be held
     /// across the loop.
     template <int diagonal>
@@ -305,62 +297,17 @@ class KeyWarp {
         }
     }
 
-    /// P = exp2(scale · log2(e) · S − LSE · log2(e)), in place, and as operands.
+    /// P, in place and as operands.
     template <int diagonal>
     __device__ __forceinline__ void exponentiate(ScoreAccumulator& scores, ScoreOperands& p,
                                                  int query_start) const {
         const float scale = arguments_.softmax_scale_log2;
         const auto hidden = hidden_scores<diagonal>(query_start);
-#pragma unroll
-        for (int slice = 0; slice < query_slices; ++slice) {
-            const float4 negated_lse = statistics(shared_.lse(), slice);
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const int fragment = 2 * slice + half;
-                const float even = half == 0 ? negated_lse.x : negated_lse.z;
-                const float odd = half == 0 ? negated_lse.y : negated_lse.w;
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    float exponent = __fmaf_rn(scores[fragment][i], scale, i % 2 == 0 ? even : odd);
-                    if (hidden.hides(fragment, i)) {
-                        exponent = -infinity();
-                    }
-                    scores[fragment][i] = exp2_approximate(exponent);
-                }
-                p[slice][2 * half] = pack<Element>(scores[fragment][0], scores[fragment][1]);
-                p[slice][2 * half + 1] = pack<Element>(scores[fragment][2], scores[fragment][3]);
-            }
-        }
-    }
-
-    /// dSᵀ = P ∘ (dPᵀ − delta), as operands.
-    __device__ __forceinline__ void differentiate(const ScoreAccumulator& p,
-                                                  const ScoreAccumulator& d_p,
-                                                  ScoreOperands& d_s) const {
-#pragma unroll
-        for (int slice = 0; slice < query_slices; ++slice) {
-            const float4 negated_delta = statistics(shared_.delta(), slice);
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const int fragment = 2 * slice + half;
-                const float even = half == 0 ? negated_delta.x : negated_delta.z;
-                const float odd = half == 0 ? negated_delta.y : negated_delta.w;
-#pragma unroll
-                for (int row = 0; row < 2; ++row) {
-                    d_s[slice][2 * half + row] = pack<Element>(
-                        p[fragment][2 * row] * (d_p[fragment][2 * row] + even),
-                        p[fragment][2 * row + 1] * (d_p[fragment][2 * row + 1] + odd));
-                }
-            }
-        }
+        exponentiate_scores(scores, p, scale, shared_.lse(), lane_, hidden);
     }
 
     __device__ __forceinline__ void store_d_s(const ScoreOperands& d_s, ScoreTile tile) const {
-        const uint32_t address = rows_first(tile, first_key(), 0, lane_);
-#pragma unroll
-        for (int slice = 0; slice < query_slices; ++slice) {
-            stmatrix_x4(ScoreTile::moved(address, 0, slice * mma_k), d_s[slice]);
-        }
+        store_scores<ScoreTile>(d_s, rows_first(tile, first_key(), 0, lane_));
     }
 
     /// Adds to what the other blocks of the head contribute, and moves on by a tile. The
@@ -414,7 +361,7 @@ class KeyWarp {
     const MmaResidentArguments& arguments_;
     SharedMemory shared_;
     Tile key_tile_;
-    Loader loader_;
+    Loader<SharedMemory> loader_;
     int warp_;
     int lane_;
     float* d_q_place_;  // of the thread's part of the tile's dQ

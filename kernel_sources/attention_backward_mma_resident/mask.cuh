@@ -2,8 +2,9 @@
 #pragma once
 
 #include "arguments/attention_backward_mma_resident.h"
-#include "attention_backward_mma_resident/layout.cuh"
+#include "attention_backward_mma_resident/constants.cuh"
 #include "attention_backward_rounds/work.cuh"
+#include "primitives/mma.cuh"
 #include "primitives/types.cuh"
 
 namespace backlight::kernel {
