@@ -1,7 +1,7 @@
 // Runs before the main backward kernel: computes delta = rowsum(dO ∘ O) and LSE · log2(e) of every
 // query row, and zeroes the fp32 accumulator of dQ: where the main kernel converts dQ itself, as
 // many heads as have a place in it, and the counters by which its blocks tell each other how far
-// they have come.
+// they have come. Where dQ is summed in one order, the counters of turns too.
 //
 // The kernel only moves bytes: it reads O and dO once and writes the accumulator, 16 bytes a thread
 // at a time, with the loads of all its rows in flight before the first is used.
@@ -20,7 +20,9 @@ using specialisation::head_dim;
 using Element = specialisation::Element;
 
 constexpr int elements_per_lane = 8;  // 16 bytes
-constexpr int lanes_per_row = head_dim / elements_per_lane;
+// Lanes that share a row are a power of two: where the tiles of O have three panels, that of four.
+constexpr int lanes_per_row =
+    (tile_columns_v == 192 ? 256 : tile_columns_v) / elements_per_lane;
 constexpr int rows_per_step = specialisation::threads / lanes_per_row;
 constexpr int steps = specialisation::rows_per_block / rows_per_step;
 static_assert(steps * rows_per_step == specialisation::rows_per_block, "whole steps");
@@ -60,6 +62,14 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
             }
         }
     }
+    if constexpr (specialisation::deterministic) {
+        // No more than there are threads.
+        const int tile = static_cast<int>(blockIdx.x % row_blocks) * specialisation::threads +
+                         static_cast<int>(threadIdx.x);
+        if (tile < arguments.query_tiles) {
+            arguments.turns[batch_head * arguments.query_tiles + tile] = 0;
+        }
+    }
     const int first_row =
         static_cast<int>(blockIdx.x % row_blocks) * specialisation::rows_per_block;
     const int64_t batch = batch_head / arguments.heads;
@@ -78,7 +88,8 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
         arguments.lse + batch * arguments.lse_stride_batch + head * arguments.lse_stride_head;
 
     // Lanes behind the last column have nothing to load.
-    const bool has_columns = columns_v == head_dim || lane_in_row * elements_per_lane < columns_v;
+    const bool has_columns =
+        columns_v == lanes_per_row * elements_per_lane || lane_in_row * elements_per_lane < columns_v;
     uint4 o_chunk[steps];
     uint4 d_o_chunk[steps];
     float row_lse[steps];
@@ -128,8 +139,15 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
         // Two 16-byte stores a lane, each of them contiguous across the row's lanes.
         float4* accumulator =
             reinterpret_cast<float4*>(arguments.d_q_accumulator + flat_row * head_dim);
-        accumulator[lane_in_row] = float4{0, 0, 0, 0};
-        accumulator[lane_in_row + lanes_per_row] = float4{0, 0, 0, 0};
+        if constexpr (head_dim == lanes_per_row * elements_per_lane) {
+            accumulator[lane_in_row] = float4{0, 0, 0, 0};
+            accumulator[lane_in_row + lanes_per_row] = float4{0, 0, 0, 0};
+        } else {
+            // Of a row of Q, which is wider or narrower than one of O.
+            for (int quad = lane_in_row; quad < head_dim / 4; quad += lanes_per_row) {
+                accumulator[quad] = float4{0, 0, 0, 0};
+            }
+        }
     }
 }
 

@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
         mbarrier_initialise(shared.d_o_full(), 1);
         mbarrier_initialise(shared.exchanged(), warps);
         mbarrier_initialisation_fence();
-        if constexpr (converts_d_q) {
+        if constexpr (takes_tickets) {
             // The counters come from the delta kernel.
             wait_for_previous_kernel();
             store_shared(shared.ticket(), take_ticket(arguments.counters.tickets));
@@ -59,8 +59,8 @@ extern "C" __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
     }
     __syncthreads();
 
-    const int ticket = converts_d_q ? static_cast<int>(load_shared<uint32_t>(shared.ticket()))
-                                    : static_cast<int>(blockIdx.x);
+    const int ticket = takes_tickets ? static_cast<int>(load_shared<uint32_t>(shared.ticket()))
+                                     : static_cast<int>(blockIdx.x);
     const Work work(arguments, arguments.heads_per_group, ticket);
     // The same in all lanes, which the compiler cannot know.
     const int place = __shfl_sync(0xffffffffu, thread / warp_size, 0);

@@ -26,6 +26,10 @@ constexpr bool accumulates_gradients = false;
 /// others with zeros.
 constexpr int head_dim_qk = 0;
 constexpr int head_dim_v = 0;
+/// The parts of dQ are added in one order: see attention_backward_rounds/turns.cuh.
+constexpr bool deterministic = false;
+/// Columns of the tiles of V and O, where they are not head_dim; 0: head_dim.
+constexpr int tile_head_dim_v = 0;
 }  // namespace unless_declared
 using namespace unless_declared;
 
@@ -35,8 +39,11 @@ namespace backlight::kernel {
 
 constexpr int columns_qk =
     specialisation::head_dim_qk != 0 ? specialisation::head_dim_qk : specialisation::head_dim;
+constexpr int tile_columns_v = specialisation::tile_head_dim_v != 0
+                                   ? specialisation::tile_head_dim_v
+                                   : specialisation::head_dim;
 constexpr int columns_v =
-    specialisation::head_dim_v != 0 ? specialisation::head_dim_v : specialisation::head_dim;
+    specialisation::head_dim_v != 0 ? specialisation::head_dim_v : tile_columns_v;
 
 template <bool fp32>
 struct GradientType {

@@ -52,6 +52,9 @@ struct DeltaArguments {
     int heads;
     int seqlen_q;
     int padded_seqlen_q;  // to whole query tiles of the main kernel
+    // Of deterministic problems:
+    unsigned* turns;  // (batch, heads, query_tiles), set to 0
+    int query_tiles;  // of the main kernel
 };
 
 /// attention_backward_mma: dK, dV, and dQ summed into the accumulator.

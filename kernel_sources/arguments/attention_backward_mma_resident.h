@@ -41,6 +41,9 @@ struct MmaResidentArguments {
     int last_diagonal;
     // Neighbours that use one head of keys and values, where these are fewer.
     int heads_per_kv_head;
+    // (batch, heads of queries, query tiles), of deterministic problems: key tiles that have added
+    // to the tile's dQ
+    unsigned* turns;
 };
 
 }  // namespace backlight::kernel

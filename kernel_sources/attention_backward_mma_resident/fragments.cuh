@@ -1,7 +1,8 @@
-// The products of the register-resident mma kernel, and how their operands come from shared memory.
+// The products of the register-resident mma kernels, and how their operands come from shared
+// memory.
 #pragma once
 
-#include "attention_backward_mma_resident/layout.cuh"
+#include "attention_backward_mma_resident/constants.cuh"
 #include "mma_repeats.cuh"
 #include "primitives/ldmatrix.cuh"
 #include "primitives/mma.cuh"
@@ -24,18 +25,25 @@ __device__ __forceinline__ uint32_t columns_first(Tile tile, int row, int column
     return tile.address(row + lane % 8 + lane / 16 * 8, column + lane / 8 % 2 * 8);
 }
 
+constexpr int query_slices = block_q / mma_k;     // of dV and dK
+constexpr int key_slices = block_kv / mma_k;      // of dQ
+constexpr int score_fragments = block_q / mma_n;  // Sᵀ, dPᵀ: 16 × block_q a warp
+
 using ScoreAccumulator = AccumulatorRegister[score_fragments][4];
-using GradientAccumulator = AccumulatorRegister[gradient_fragments][4];
 /// P or dS as A operands: [slice of 16 queries].
 using ScoreOperands = OperandRegister[query_slices][4];
-using VOperands = OperandRegister[depth_slices][4];
+
+/// Of a tile's columns, or of a product over them.
+template <typename Tile>
+constexpr int slices_of = Tile::panels* Tile::panel_columns / mma_k;
 
 /// One slice of Sᵀ or dPᵀ: A, 16 keys, with all queries of the tile at `b_address`. `idle`, here
 /// and below, is for measuring alone: sums that these products leave at rest.
+template <typename QueryTile, int fragments>
 __device__ __forceinline__ void multiply_by_queries(ScoreAccumulator& product,
                                                     const OperandRegister (&a)[4],
                                                     uint32_t b_address, int slice,
-                                                    GradientAccumulator& idle) {
+                                                    AccumulatorRegister (&idle)[fragments][4]) {
     OperandRegister b[query_slices][4];
 #pragma unroll
     for (int pair = 0; pair < query_slices; ++pair) {
@@ -50,34 +58,39 @@ __device__ __forceinline__ void multiply_by_queries(ScoreAccumulator& product,
 }
 
 /// Sᵀ = K Qᵀ, of the warp's keys. K is read again for each tile: V fills what registers there are.
+template <typename KTile, typename QTile, int fragments>
 __device__ __forceinline__ void multiply_k_by_queries(ScoreAccumulator& scores, uint32_t k_address,
                                                       uint32_t q_address,
-                                                      GradientAccumulator& idle) {
+                                                      AccumulatorRegister (&idle)[fragments][4]) {
 #pragma unroll
-    for (int slice = 0; slice < depth_slices; ++slice) {
+    for (int slice = 0; slice < slices_of<KTile>; ++slice) {
         OperandRegister k[4];
-        ldmatrix_x4(k, KvTile::moved(k_address, 0, slice * mma_k));
-        multiply_by_queries(scores, k, q_address, slice, idle);
+        ldmatrix_x4(k, KTile::moved(k_address, 0, slice * mma_k));
+        multiply_by_queries<QTile>(scores, k, q_address, slice, idle);
     }
 }
 
 /// dPᵀ = V dOᵀ.
-__device__ __forceinline__ void multiply_v_by_queries(ScoreAccumulator& d_p, const VOperands& v,
+template <typename DOTile, int slices, int fragments>
+__device__ __forceinline__ void multiply_v_by_queries(ScoreAccumulator& d_p,
+                                                      const OperandRegister (&v)[slices][4],
                                                       uint32_t d_o_address,
-                                                      GradientAccumulator& idle) {
+                                                      AccumulatorRegister (&idle)[fragments][4]) {
 #pragma unroll
-    for (int slice = 0; slice < depth_slices; ++slice) {
-        multiply_by_queries(d_p, v[slice], d_o_address, slice, idle);
+    for (int slice = 0; slice < slices; ++slice) {
+        multiply_by_queries<DOTile>(d_p, v[slice], d_o_address, slice, idle);
     }
 }
 
-/// gradient += A · B over the queries of the tile: Pᵀ with dO, or dSᵀ with Q.
-__device__ __forceinline__ void multiply_by_operands(GradientAccumulator& gradient,
+/// gradient += A · B over the queries of the tile, or some slices of them: Pᵀ with dO, or dSᵀ with
+/// Q.
+template <typename QueryTile, int first_slice = 0, int end_slice = query_slices, int fragments>
+__device__ __forceinline__ void multiply_by_operands(AccumulatorRegister (&gradient)[fragments][4],
                                                      const ScoreOperands& a, uint32_t b_address) {
 #pragma unroll
-    for (int slice = 0; slice < query_slices; ++slice) {
+    for (int slice = first_slice; slice < end_slice; ++slice) {
 #pragma unroll
-        for (int quad = 0; quad < gradient_fragments / 4; ++quad) {
+        for (int quad = 0; quad < fragments / 4; ++quad) {
             OperandRegister b[2][4];
             ldmatrix_x4_transposed(b[0], QueryTile::moved(b_address, slice * mma_k, quad * 32));
             ldmatrix_x4_transposed(b[1],
@@ -94,29 +107,29 @@ __device__ __forceinline__ void multiply_by_operands(GradientAccumulator& gradie
     }
 }
 
-using DqAccumulator = AccumulatorRegister[d_q_row_fragments][d_q_column_fragments][4];
-
-/// dQ = dS K over the block's first keys, so many slices of them, of the warp's part of the result.
-template <int slices>
-__device__ __forceinline__ void multiply_d_s_by_k(DqAccumulator& d_q, uint32_t d_s_address,
-                                                  uint32_t k_address) {
+/// dQ = dS K over the block's first keys, so many slices of them, of the warp's part of the result:
+/// pairs of fragments that are so many columns apart.
+template <typename ScoreTile, typename KTile, int slices, int pair_columns, int rows, int columns>
+__device__ __forceinline__ void multiply_d_s_by_k(AccumulatorRegister (&d_q)[rows][columns][4],
+                                                  uint32_t d_s_address, uint32_t k_address) {
 #pragma unroll
     for (int slice = 0; slice < slices; ++slice) {
-        OperandRegister d_s[d_q_row_fragments][4];
-        OperandRegister k[d_q_column_fragments / 2][4];
+        OperandRegister d_s[rows][4];
+        OperandRegister k[columns / 2][4];
 #pragma unroll
-        for (int row = 0; row < d_q_row_fragments; ++row) {
+        for (int row = 0; row < rows; ++row) {
             ldmatrix_x4_transposed(d_s[row],
                                    ScoreTile::moved(d_s_address, slice * mma_k, row * mma_m));
         }
 #pragma unroll
-        for (int pair = 0; pair < d_q_column_fragments / 2; ++pair) {
-            ldmatrix_x4_transposed(k[pair], KvTile::moved(k_address, slice * mma_k, pair * 16));
+        for (int pair = 0; pair < columns / 2; ++pair) {
+            ldmatrix_x4_transposed(k[pair],
+                                   KTile::moved(k_address, slice * mma_k, pair * pair_columns));
         }
 #pragma unroll
-        for (int row = 0; row < d_q_row_fragments; ++row) {
+        for (int row = 0; row < rows; ++row) {
 #pragma unroll
-            for (int pair = 0; pair < d_q_column_fragments / 2; ++pair) {
+            for (int pair = 0; pair < columns / 2; ++pair) {
                 mma_m16n8k16<Element>(d_q[row][2 * pair], d_s[row], k[pair][0], k[pair][1]);
                 mma_m16n8k16<Element>(d_q[row][2 * pair + 1], d_s[row], k[pair][2], k[pair][3]);
             }
@@ -124,9 +137,9 @@ __device__ __forceinline__ void multiply_d_s_by_k(DqAccumulator& d_q, uint32_t d
 #pragma unroll
         for (int repeat = 1; repeat < specialisation::mma_repeats; ++repeat) {
 #pragma unroll
-            for (int row = 0; row < d_q_row_fragments; ++row) {
+            for (int row = 0; row < rows; ++row) {
 #pragma unroll
-                for (int column = 0; column < d_q_column_fragments; ++column) {
+                for (int column = 0; column < columns; ++column) {
                     multiply_by_zeros(d_q[row][column], d_s[row]);
                 }
             }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "primitives/conversion.cuh"
+#include "primitives/mma.cuh"
 #include "primitives/types.cuh"
 #include "problem_options.cuh"
 
@@ -21,6 +22,18 @@ __device__ __forceinline__ void add_two(AccumulatorRegister (&fragment)[4], int 
     const float2 pair = *reinterpret_cast<const float2*>(held);
     fragment[half * 2] = added(pair.x, fragment[half * 2], scale);
     fragment[half * 2 + 1] = added(pair.y, fragment[half * 2 + 1], scale);
+}
+
+/// Of a thread's two rows of an accumulator one, with what it is added to.
+template <int columns, int fragments, typename Gradient>
+__device__ __forceinline__ void add_row(AccumulatorRegister (&sums)[fragments][4], int half,
+                                        const Gradient* held, float scale) {
+#pragma unroll
+    for (int fragment = 0; fragment < fragments; ++fragment) {
+        if (fragment * mma_n < columns) {
+            add_two(sums[fragment], half, held + fragment * mma_n, scale);
+        }
+    }
 }
 
 /// By which a sum is still to be multiplied when it is stored.

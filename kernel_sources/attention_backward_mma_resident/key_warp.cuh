@@ -9,9 +9,9 @@
 #include "attention_backward_mma_resident/layout.cuh"
 #include "attention_backward_mma_resident/loader.cuh"
 #include "attention_backward_mma_resident/mask.cuh"
+#include "attention_backward_mma_resident/scores.cuh"
+#include "attention_backward_rounds/turns.cuh"
 #include "attention_backward_rounds/work.cuh"
-#include "primitives/conversion.cuh"
-#include "primitives/exponential.cuh"
 #include "primitives/global_counter.cuh"
 #include "primitives/ldmatrix.cuh"
 #include "primitives/mbarrier.cuh"
@@ -19,7 +19,6 @@
 #include "primitives/reduction.cuh"
 #include "primitives/scheduling.cuh"
 #include "primitives/shared_memory.cuh"
-#include "primitives/stmatrix.cuh"
 #include "primitives/tma.cuh"
 
 namespace backlight::kernel {
@@ -51,6 +50,10 @@ class KeyWarp {
             wait_for_previous_kernel();
         } else {
             work_on_queries();
+        }
+        if constexpr (deterministic) {
+            // Ahead of the next kernel's start: others wait for it.
+            count_last_turn();
         }
         allow_next_kernel();
         tell_added();
@@ -165,23 +168,24 @@ class KeyWarp {
         if (seen) {
             mbarrier_wait(shared_.q_full(tile_), SharedMemory::q_parity(tile_));
             ScoreAccumulator scores = {};
-            multiply_k_by_queries(scores, rows_first(KvTile{shared_.k()}, first_key(), 0, lane_),
-                                  columns_first(q_tile, 0, 0, lane_), d_k_);
+            multiply_k_by_queries<KvTile, QueryTile>(
+                scores, rows_first(KvTile{shared_.k()}, first_key(), 0, lane_),
+                columns_first(q_tile, 0, 0, lane_), d_k_);
 
             mbarrier_wait(shared_.d_o_full(), SharedMemory::parity(tile_));
             ScoreAccumulator d_p = {};
-            multiply_v_by_queries(d_p, v_, columns_first(d_o_tile, 0, 0, lane_), d_k_);
+            multiply_v_by_queries<QueryTile>(d_p, v_, columns_first(d_o_tile, 0, 0, lane_), d_k_);
 
             ScoreOperands p;
             exponentiate<diagonal>(scores, p, query_start);
-            multiply_by_operands(d_v_, p, rows_first(d_o_tile, 0, 0, lane_));
-            differentiate(scores, d_p, d_s);
+            multiply_by_operands<QueryTile>(d_v_, p, rows_first(d_o_tile, 0, 0, lane_));
+            differentiate(scores, d_p, d_s, shared_.delta(), lane_);
         }
         end_reads();
         if (seen) {
             store_d_s(d_s, d_s_tile);
         }
-        arrive();
+        arrive(query_start, head);
         // One warp asks for the next tile as soon as it may; the others look later whether dS is
         // whole.
         if (warp_ == 0) {
@@ -189,18 +193,22 @@ class KeyWarp {
             load_next(query_start, end, head);
         }
         if (seen) {
-            multiply_by_operands(d_k_, d_s, rows_first(q_tile, 0, 0, lane_));
+            multiply_by_operands<QueryTile>(d_k_, d_s, rows_first(q_tile, 0, 0, lane_));
         }
         if (warp_ != 0) {
             wait_for_others();
+        }
+        if constexpr (deterministic) {
+            count_turn_before(query_start, head);
         }
 
         DqAccumulator d_q = {};
         const int lane = d_q_addresses_held && !has_edges && !on_diagonal
                              ? lane_
                              : static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
-        multiply_d_s_by_k<seen_slices>(d_q, columns_first(d_s_tile, 0, d_q_row(), lane),
-                                       rows_first(KvTile{shared_.k()}, 0, d_q_column(), lane));
+        multiply_d_s_by_k<ScoreTile, KvTile, seen_slices, 2 * mma_n>(
+            d_q, columns_first(d_s_tile, 0, d_q_row(), lane),
+            rows_first(KvTile{shared_.k()}, 0, d_q_column(), lane));
         add_d_q(d_q);
         ++tile_;
     }
@@ -227,21 +235,53 @@ class KeyWarp {
         fence_shared_before_async_proxy();
     }
 
-    /// Says that the warp's dS is in shared memory, and that its reads have ended.
-    __device__ __forceinline__ void arrive() const {
+    // Looks at turns, and counts of them, take a while each: the warps take turns in that too, so
+    // that none is always the last to arrive.
+    __device__ __forceinline__ bool looks_for_all() const {
+        return warp_ == tile_ % warps;
+    }
+    __device__ __forceinline__ bool counts_for_all() const {
+        return warp_ == (tile_ + warps / 2) % warps;
+    }
+
+    /// Counts the turn at the tile before, behind the exchange of this one, ahead of which all
+    /// warps have added to that one: so long after, that the additions have most often come about.
+    __device__ __forceinline__ void count_turn_before(int query_start, int head) const {
+        if (tile_ > 0 && counts_for_all() && lane_ == 0) {
+            if (grouped_heads && query_start == first_query_of(arguments_, key_tile_)) {
+                count_turn(arguments_, key_tile_, head - 1, last_query_tile_start());
+            } else {
+                count_turn(arguments_, key_tile_, head, query_start - block_q);
+            }
+        }
+    }
+    __device__ __forceinline__ void count_last_turn() const {
+        __syncthreads();
+        if (warp_ == 0 && lane_ == 0 && !is_unseen(arguments_, key_tile_)) {
+            count_turn(arguments_, key_tile_, heads_per_kv_head_of(arguments_) - 1,
+                       last_query_tile_start());
+        }
+    }
+    __device__ __forceinline__ int last_query_tile_start() const {
+        return (queries_end_of(arguments_, key_tile_) - 1) / block_q * block_q;
+    }
+
+    /// Says that the warp's dS is in shared memory, and that its reads have ended; of one warp,
+    /// that it is the block's turn to add to the tile's dQ.
+    __device__ __forceinline__ void arrive(int query_start, int head) const {
         __syncwarp();
         if (lane_ == 0) {
+            if constexpr (deterministic) {
+                if (looks_for_all()) {
+                    wait_for_turn(arguments_, key_tile_, head, query_start,
+                                  last_key_tile_of(arguments_, query_start));
+                }
+            }
             mbarrier_arrive(shared_.exchanged());
         }
     }
     __device__ __forceinline__ void wait_for_others() const {
         mbarrier_wait(shared_.exchanged(), SharedMemory::parity(tile_));
-    }
-
-    /// Of the 16 queries of a slice those four that the thread holds scores of. They lie next to
-    /// each other (see the delta kernel).
-    __device__ __forceinline__ float4 statistics(uint32_t address, int slice) const {
-        return load_shared<float4>(address + slice * 64 + lane_ % 4 * 16);
     }
 
     /// Which scores of a tile are none. At an edge the thread's place in the mask is not to be held
@@ -259,62 +299,17 @@ class KeyWarp {
         }
     }
 
-    /// P = exp2(scale · log2(e) · S − LSE · log2(e)), in place, and as operands.
+    /// P, in place and as operands.
     template <int diagonal>
     __device__ __forceinline__ void exponentiate(ScoreAccumulator& scores, ScoreOperands& p,
                                                  int query_start) const {
         const float scale = arguments_.softmax_scale_log2;
         const auto hidden = hidden_scores<diagonal>(query_start);
-#pragma unroll
-        for (int slice = 0; slice < query_slices; ++slice) {
-            const float4 negated_lse = statistics(shared_.lse(), slice);
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const int fragment = 2 * slice + half;
-                const float even = half == 0 ? negated_lse.x : negated_lse.z;
-                const float odd = half == 0 ? negated_lse.y : negated_lse.w;
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    float exponent = __fmaf_rn(scores[fragment][i], scale, i % 2 == 0 ? even : odd);
-                    if (hidden.hides(fragment, i)) {
-                        exponent = -infinity();
-                    }
-                    scores[fragment][i] = exp2_approximate(exponent);
-                }
-                p[slice][2 * half] = pack<Element>(scores[fragment][0], scores[fragment][1]);
-                p[slice][2 * half + 1] = pack<Element>(scores[fragment][2], scores[fragment][3]);
-            }
-        }
-    }
-
-    /// dSᵀ = P ∘ (dPᵀ − delta), as operands.
-    __device__ __forceinline__ void differentiate(const ScoreAccumulator& p,
-                                                  const ScoreAccumulator& d_p,
-                                                  ScoreOperands& d_s) const {
-#pragma unroll
-        for (int slice = 0; slice < query_slices; ++slice) {
-            const float4 negated_delta = statistics(shared_.delta(), slice);
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const int fragment = 2 * slice + half;
-                const float even = half == 0 ? negated_delta.x : negated_delta.z;
-                const float odd = half == 0 ? negated_delta.y : negated_delta.w;
-#pragma unroll
-                for (int row = 0; row < 2; ++row) {
-                    d_s[slice][2 * half + row] = pack<Element>(
-                        p[fragment][2 * row] * (d_p[fragment][2 * row] + even),
-                        p[fragment][2 * row + 1] * (d_p[fragment][2 * row + 1] + odd));
-                }
-            }
-        }
+        exponentiate_scores(scores, p, scale, shared_.lse(), lane_, hidden);
     }
 
     __device__ __forceinline__ void store_d_s(const ScoreOperands& d_s, ScoreTile tile) const {
-        const uint32_t address = rows_first(tile, first_key(), 0, lane_);
-#pragma unroll
-        for (int slice = 0; slice < query_slices; ++slice) {
-            stmatrix_x4(ScoreTile::moved(address, 0, slice * mma_k), d_s[slice]);
-        }
+        store_scores<ScoreTile>(d_s, rows_first(tile, first_key(), 0, lane_));
     }
 
     /// Adds to what the other blocks of the head contribute, and moves on by a tile. The
@@ -361,17 +356,6 @@ class KeyWarp {
             }
         }
     }
-    /// One of the thread's two rows of a gradient, with what it is added to.
-    template <int columns>
-    __device__ __forceinline__ static void add_row(GradientAccumulator& gradient, int half,
-                                                   const Gradient* row, float scale) {
-#pragma unroll
-        for (int fragment = 0; fragment < gradient_fragments; ++fragment) {
-            if (fragment * mma_n < columns) {
-                add_two(gradient[fragment], half, row + fragment * mma_n, scale);
-            }
-        }
-    }
     /// The thread's first element of the row that lies so far below its first one.
     __device__ __forceinline__ Gradient* row_of(void* tensor, const Strides& strides,
                                                 int below) const {
@@ -383,7 +367,7 @@ class KeyWarp {
     const MmaResidentArguments& arguments_;
     SharedMemory shared_;
     Tile key_tile_;
-    Loader loader_;
+    Loader<SharedMemory> loader_;
     int warp_;
     int lane_;
     float* d_q_place_;  // of the thread's part of the tile's dQ

@@ -2,25 +2,12 @@
 // lies where in shared memory.
 #pragma once
 
+#include "attention_backward_mma_resident/constants.cuh"
 #include "primitives/mma.cuh"
 #include "primitives/swizzle.cuh"
 #include "primitives/types.cuh"
-#include "problem_options.cuh"
-#include "specialisation.cuh"
 
 namespace backlight::kernel {
-
-using specialisation::block_kv;
-using specialisation::block_q;
-using specialisation::bounded_first_diagonal;
-using specialisation::bounded_last_diagonal;
-using specialisation::causal;
-using specialisation::converts_d_q;
-using specialisation::grouped_heads;
-using specialisation::head_dim;
-using specialisation::partial_key_tiles;
-using specialisation::partial_query_tiles;
-using Element = specialisation::Element;
 
 // --- Warps and registers ------------------------------------------------------------------------
 
@@ -33,9 +20,6 @@ static_assert(block_q == 32 || (block_q == 64 && head_dim == 64),
               "the scores of more queries leave too few registers");
 
 constexpr int depth_slices = head_dim / mma_k;        // of Sᵀ and dPᵀ
-constexpr int query_slices = block_q / mma_k;         // of dV and dK
-constexpr int key_slices = block_kv / mma_k;          // of dQ
-constexpr int score_fragments = block_q / mma_n;      // Sᵀ, dPᵀ: 16 × block_q a warp
 constexpr int gradient_fragments = head_dim / mma_n;  // dK, dV: 16 × head_dim a warp
 
 // dQ is divided anew, since each warp holds all queries of its own keys only: here it takes all
@@ -46,6 +30,10 @@ constexpr int d_q_rows = block_q / d_q_row_parts;
 constexpr int d_q_columns = head_dim / d_q_column_parts;
 constexpr int d_q_row_fragments = d_q_rows / mma_m;
 constexpr int d_q_column_fragments = d_q_columns / mma_n;
+
+using VOperands = OperandRegister[depth_slices][4];
+using GradientAccumulator = AccumulatorRegister[gradient_fragments][4];
+using DqAccumulator = AccumulatorRegister[d_q_row_fragments][d_q_column_fragments][4];
 
 //                            head_dim 128        head_dim 64
 //     block_q                32                  64          32
@@ -88,7 +76,7 @@ constexpr int delta_offset = lse_offset + statistics_bytes;
 constexpr int barrier_offset = delta_offset + statistics_bytes;
 constexpr int barriers = 1 + q_stages + 1 + 1;
 constexpr int ticket_offset = barrier_offset + 8 * barriers;
-constexpr int shared_bytes = ticket_offset + (converts_d_q ? 8 : 0);
+constexpr int shared_bytes = ticket_offset + (takes_tickets ? 8 : 0);
 static_assert(shared_bytes == specialisation::shared_bytes, "host and kernel count alike");
 
 // V goes to registers before the first tile, by way of what is first written after that.
@@ -105,6 +93,11 @@ constexpr int blocks_per_multiprocessor = blocks_by_shared_memory < 1 ? 1
 
 /// Where things lie. Tiles are counted from the first one that the block visits.
 struct SharedMemory {
+    using KTile = KvTile;
+    using VTile = KvTile;
+    using QTile = QueryTile;
+    using DOTile = QueryTile;
+
     uint32_t base;
 
     __device__ __forceinline__ uint32_t k() const { return base + k_offset; }
@@ -112,7 +105,7 @@ struct SharedMemory {
     __device__ __forceinline__ uint32_t q(int tile) const {
         return base + q_first_offset + tile % q_stages * (q_second_offset - q_first_offset);
     }
-    __device__ __forceinline__ uint32_t d_o() const { return base + d_o_offset; }
+    __device__ __forceinline__ uint32_t d_o(int = 0) const { return base + d_o_offset; }
     __device__ __forceinline__ uint32_t d_s(int tile) const {
         return base + d_s_offset + tile % d_s_buffers * ScoreTile::bytes;
     }
@@ -124,7 +117,7 @@ struct SharedMemory {
     __device__ __forceinline__ uint32_t q_full(int tile) const {
         return base + barrier_offset + 8 + tile % q_stages * 8;
     }
-    __device__ __forceinline__ uint32_t d_o_full() const {
+    __device__ __forceinline__ uint32_t d_o_full(int = 0) const {
         return base + barrier_offset + 8 + q_stages * 8;
     }
     __device__ __forceinline__ uint32_t exchanged() const { return d_o_full() + 8; }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "arguments/attention_backward_mma_resident.h"
-#include "attention_backward_mma_resident/layout.cuh"
+#include "attention_backward_mma_resident/constants.cuh"
 #include "attention_backward_mma_resident/mask.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/bulk_copy.cuh"
@@ -12,38 +12,56 @@
 
 namespace backlight::kernel {
 
+/// `Shared` tells where tiles go, and what they are.
+template <typename Shared>
 class Loader {
+    using KTile = typename Shared::KTile;
+    using VTile = typename Shared::VTile;
+    using QTile = typename Shared::QTile;
+    using DOTile = typename Shared::DOTile;
+
   public:
-    __device__ __forceinline__ Loader(const MmaResidentArguments& arguments, SharedMemory shared,
+    __device__ __forceinline__ Loader(const MmaResidentArguments& arguments, Shared shared,
                                       const Tile& key_tile)
         : arguments_(arguments), shared_(shared), key_tile_(key_tile) {}
 
     /// K, V and the first query tile. Q, K, V and dO are the caller's: they may be read before the
     /// delta kernel, from which LSE and delta come, has ended.
     __device__ __forceinline__ void load_first() const {
-        mbarrier_arrive_expect_bytes(shared_.kv_full(), 2 * KvTile::bytes);
-        load_rows<KvTile>(shared_.k(), arguments_.k, key_tile_.head, key_tile_.kv_start,
-                          shared_.kv_full());
-        load_rows<KvTile>(shared_.v(), arguments_.v, key_tile_.head, key_tile_.kv_start,
-                          shared_.kv_full());
+        mbarrier_arrive_expect_bytes(shared_.kv_full(), KTile::bytes + VTile::bytes);
+        load_rows<KTile>(shared_.k(), arguments_.k, key_tile_.head, key_tile_.kv_start,
+                         shared_.kv_full());
+        load_rows<VTile>(shared_.v(), arguments_.v, key_tile_.head, key_tile_.kv_start,
+                         shared_.kv_full());
         const int query_start = first_query_of(arguments_, key_tile_);
         load_q(0, 0, query_start);
-        load_d_o(0, query_start);
+        load_d_o(0, 0, query_start);
         wait_for_previous_kernel();
         load_lse(0, 0, query_start);
-        load_delta(0, query_start);
+        load_delta(0, 0, query_start);
     }
 
     /// Query tile `tile`, counted from the first, whose places nobody reads any more; of that head
     /// of the key tile's group.
     __device__ __forceinline__ void load(int tile, int head_in_group, int query_start) const {
+        load_q_and_lse(tile, head_in_group, query_start);
+        load_d_o_and_delta(tile, head_in_group, query_start);
+    }
+    /// A half of it.
+    __device__ __forceinline__ void load_q_and_lse(int tile, int head_in_group,
+                                                   int query_start) const {
         load_q(tile, head_in_group, query_start);
         load_lse(tile, head_in_group, query_start);
-        load_d_o(head_in_group, query_start);
-        load_delta(head_in_group, query_start);
+    }
+    __device__ __forceinline__ void load_d_o_and_delta(int tile, int head_in_group,
+                                                       int query_start) const {
+        load_d_o(tile, head_in_group, query_start);
+        load_delta(tile, head_in_group, query_start);
     }
 
   private:
+    static constexpr int statistics_bytes = block_q * 4;
+
     /// Copies `SharedTile::panels` panels, from row `row` of the head's matrix on.
     template <typename SharedTile>
     __device__ __forceinline__ void load_rows(uint32_t destination, const TensorMap& map, int head,
@@ -57,15 +75,15 @@ class Loader {
 
     __device__ __forceinline__ void load_q(int tile, int head_in_group, int query_start) const {
         const uint32_t barrier = shared_.q_full(tile);
-        mbarrier_arrive_expect_bytes(barrier, QueryTile::bytes + statistics_bytes);
-        load_rows<QueryTile>(shared_.q(tile), arguments_.q, query_head(head_in_group), query_start,
-                             barrier);
+        mbarrier_arrive_expect_bytes(barrier, QTile::bytes + statistics_bytes);
+        load_rows<QTile>(shared_.q(tile), arguments_.q, query_head(head_in_group), query_start,
+                         barrier);
     }
-    __device__ __forceinline__ void load_d_o(int head_in_group, int query_start) const {
-        const uint32_t barrier = shared_.d_o_full();
-        mbarrier_arrive_expect_bytes(barrier, QueryTile::bytes + statistics_bytes);
-        load_rows<QueryTile>(shared_.d_o(), arguments_.d_o, query_head(head_in_group), query_start,
-                             barrier);
+    __device__ __forceinline__ void load_d_o(int tile, int head_in_group, int query_start) const {
+        const uint32_t barrier = shared_.d_o_full(tile);
+        mbarrier_arrive_expect_bytes(barrier, DOTile::bytes + statistics_bytes);
+        load_rows<DOTile>(shared_.d_o(tile), arguments_.d_o, query_head(head_in_group), query_start,
+                          barrier);
     }
 
     __device__ __forceinline__ void load_lse(int tile, int head_in_group, int query_start) const {
@@ -73,10 +91,10 @@ class Loader {
                   arguments_.negated_lse_log2 + first_row(head_in_group) + query_start,
                   statistics_bytes, shared_.q_full(tile));
     }
-    __device__ __forceinline__ void load_delta(int head_in_group, int query_start) const {
+    __device__ __forceinline__ void load_delta(int tile, int head_in_group, int query_start) const {
         bulk_load(shared_.delta(),
                   arguments_.negated_delta + first_row(head_in_group) + query_start,
-                  statistics_bytes, shared_.d_o_full());
+                  statistics_bytes, shared_.d_o_full(tile));
     }
 
     __device__ __forceinline__ int query_head(int head_in_group) const {
@@ -91,7 +109,7 @@ class Loader {
     }
 
     const MmaResidentArguments& arguments_;
-    SharedMemory shared_;
+    Shared shared_;
     Tile key_tile_;
 };
 

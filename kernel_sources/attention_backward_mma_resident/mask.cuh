@@ -2,8 +2,9 @@
 #pragma once
 
 #include "arguments/attention_backward_mma_resident.h"
-#include "attention_backward_mma_resident/layout.cuh"
+#include "attention_backward_mma_resident/constants.cuh"
 #include "attention_backward_rounds/work.cuh"
+#include "primitives/mma.cuh"
 #include "primitives/types.cuh"
 
 namespace backlight::kernel {
@@ -31,6 +32,19 @@ __device__ __forceinline__ int queries_end_of(const MmaResidentArguments& argume
         return min(seqlen_q_of(arguments), keys_end - arguments.first_diagonal);
     } else {
         return seqlen_q_of(arguments);
+    }
+}
+
+/// The last key tile that visits a query tile.
+__device__ __forceinline__ int last_key_tile_of(const MmaResidentArguments& arguments,
+                                                int query_start) {
+    if constexpr (causal) {
+        return query_start / block_kv;
+    } else if constexpr (bounded_last_diagonal) {
+        const int last_key = query_start + block_q - 1 + arguments.last_diagonal;
+        return min(last_key / block_kv, kv_tiles_of(arguments) - 1);
+    } else {
+        return kv_tiles_of(arguments) - 1;
     }
 }
 

@@ -118,10 +118,10 @@ __device__ __forceinline__ void wait_until_added(const Arguments& arguments, int
 }
 
 /// What a ticket stands for. Heads are taken in groups, whose queries and dQ the L2 cache holds,
-/// and within a group those tiles come first that most queries see. In round r begin the key tiles
-/// of group r and the conversion of the dQ of group r − conversion_lag; the host chooses the lag
-/// such that what the conversion waits for has most often happened. Rounds at either end are not
-/// full.
+/// and within a group those tiles come first that most queries see (where dQ is summed in one
+/// order, last: see turns.cuh). In round r begin the key tiles of group r and the conversion of the
+/// dQ of group r − conversion_lag; the host chooses the lag such that what the conversion waits for
+/// has most often happened. Rounds at either end are not full.
 struct Work {
     // In place of a (batch, head) index: there is nothing of the kind to do; no ticket is left.
     static constexpr int nothing = -1;
@@ -142,7 +142,10 @@ struct Work {
         const int query_tiles = all_query_tiles_of(arguments);
         const int round = ticket / (group_heads * kv_tiles);
         const int in_round = ticket - round * group_heads * kv_tiles;
-        const int kv_tile = in_round / group_heads;
+        int kv_tile = in_round / group_heads;
+        if constexpr (specialisation::deterministic) {
+            kv_tile = kv_tiles - 1 - kv_tile;
+        }
         const int head_in_group = in_round % group_heads;
         const auto head_of = [&](int group) {
             const int batch_head = group * group_heads + head_in_group;

@@ -93,6 +93,9 @@ void SameBits::check(tool::Gradients<std::uint16_t> gradients) {
     if (first_) {
         CHECK(gradients.d_k == first_->d_k);
         CHECK(gradients.d_v == first_->d_v);
+        if (deterministic_) {
+            CHECK(gradients.d_q == first_->d_q);
+        }
     } else {
         first_ = std::move(gradients);
     }
@@ -105,7 +108,7 @@ void require_same_bits(EmulatedSession& session, tool::CheckedProblem problem,
     const auto plan = session.runtime().backward(problem.problem, config);
     const std::string name = to_string(config);
     CAPTURE(name);
-    SameBits bits;
+    SameBits bits(problem.problem);
     for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
         CAPTURE(seed);
         session.reseed(seed);
@@ -117,7 +120,7 @@ void require_same_bits(EmulatedSession& session, tool::CheckedProblem problem,
 void require_same_bits(tool::CheckedProblem problem, const TileConfig& config,
                        std::span<const emulation::GridOrder> orders, std::span<const int> threads) {
     problem.repeats = 2;  // the second in the workspace that the first has left
-    SameBits bits;
+    SameBits bits(problem.problem);
     for (const emulation::GridOrder order : orders) {
         for (const int thread_count : threads) {
             EmulatedSession session({.seed = 3, .grid_order = order, .host_threads = thread_count});

@@ -103,12 +103,16 @@ Outcome run_seeds(EmulatedSession& session, const ProblemRun& run, std::uint64_t
 void require_right(EmulatedSession& session, tool::CheckedProblem problem,
                    const TileConfig& config);
 
-/// Takes the gradients of repeated runs: dK and dV must have the bits that they had first.
+/// Takes the gradients of repeated runs: dK and dV must have the bits that they had first, and dQ
+/// of a deterministic problem.
 class SameBits {
   public:
+    explicit SameBits(const AttentionProblem& problem) : deterministic_(problem.deterministic) {}
+
     void check(tool::Gradients<std::uint16_t> gradients);
 
   private:
+    bool deterministic_;
     std::optional<tool::Gradients<std::uint16_t>> first_;
 };
 

@@ -1,5 +1,5 @@
 // Races that show only where the GPU is full: dK and dV are sums in a fixed order, and so any other
-// bit is one.
+// bit is one; in deterministic problems dQ is another.
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -14,6 +14,12 @@ namespace {
 struct FullProblem {
     std::int64_t batch, heads, seqlen, head_dim;
     bool causal;
+
+    tool::CheckedProblem checked(bool deterministic) const {
+        tool::CheckedProblem problem = square_problem(batch, heads, seqlen, head_dim, causal);
+        problem.problem.deterministic = deterministic;
+        return problem;
+    }
 };
 
 // All of more blocks than a card runs at a time, two and three a multiprocessor.
@@ -24,26 +30,27 @@ constexpr std::array full_problems = {
     FullProblem{8, 32, 512, 64, false},
 };
 
-/// dK and dV as the outputs held them, kept on the device: to copy those of every run to the host
-/// takes many times as long as the runs. Of tensors without gaps.
+/// dK and dV, and dQ of a deterministic problem, as the outputs held them, kept on the device: to
+/// copy those of every run to the host takes many times as long as the runs. Of tensors without
+/// gaps.
 class KeptGradients {
   public:
     KeptGradients(tool::SupportKernels& kernels, const tool::ProblemData& data)
-        : kernels_(kernels), data_(data), differences_(kernels.session(), sizeof(std::uint32_t)) {
+        : kernels_(kernels), differences_(kernels.session(), sizeof(std::uint32_t)) {
         const auto gradients = data.gradients();
-        for (const std::vector<std::uint16_t>* bits : {&gradients.d_k, &gradients.d_v}) {
-            kept_.emplace_back(kernels.session(), bits->size() * sizeof(std::uint16_t));
-            kept_.back().upload(*bits);
+        const BackwardTensors tensors = data.tensors();
+        keep(gradients.d_k, tensors.d_k.data);
+        keep(gradients.d_v, tensors.d_v.data);
+        if (data.problem().deterministic) {
+            keep(gradients.d_q, tensors.d_q.data);
         }
     }
 
     /// Whether the outputs hold other bits by now.
     bool differ() {
-        const BackwardTensors tensors = data_.tensors();
         differences_.fill(0, kernels_.session().stream());
-        for (const auto& [kept, tensor] :
-             {std::pair{&kept_[0], tensors.d_k}, std::pair{&kept_[1], tensors.d_v}}) {
-            kernels_.count_differences(kept->data(), tensor.data, kept->bytes(),
+        for (const auto& [kept, output] : kept_) {
+            kernels_.count_differences(kept.data(), output, kept.bytes(),
                                        differences_.as<std::uint32_t>());
         }
         kernels_.session().synchronise();
@@ -51,9 +58,14 @@ class KeptGradients {
     }
 
   private:
+    void keep(const std::vector<std::uint16_t>& bits, void* output) {
+        kept_.emplace_back(
+            tool::DeviceBuffer(kernels_.session(), bits.size() * sizeof(std::uint16_t)), output);
+        kept_.back().first.upload(bits);
+    }
+
     tool::SupportKernels& kernels_;
-    const tool::ProblemData& data_;
-    std::vector<tool::DeviceBuffer> kept_;
+    std::vector<std::pair<tool::DeviceBuffer, void*>> kept_;
     tool::DeviceBuffer differences_;
 };
 
@@ -79,13 +91,12 @@ void run_often(tool::SupportKernels& kernels, tool::ProblemCheck& check, const T
 
 /// Every problem with each of the configurations that it takes, so many times, against the first
 /// run and fp32, which is computed once for all.
-void run_often(const std::vector<TileConfig>& configs, int runs_each) {
+void run_often(std::vector<tool::CheckedProblem> problems, const std::vector<TileConfig>& configs,
+               int runs_each) {
     tool::Gpu gpu;
     tool::SupportKernels kernels(gpu);
     const device::Target& target = gpu.device().properties().target;
-    for (const FullProblem& full : full_problems) {
-        tool::CheckedProblem problem =
-            square_problem(full.batch, full.heads, full.seqlen, full.head_dim, full.causal);
+    for (tool::CheckedProblem& problem : problems) {
         problem.reference = tool::Reference::device_fp32;
         problem.repeats = 1;
         tool::ProblemCheck check(kernels, problem);
@@ -97,6 +108,24 @@ void run_often(const std::vector<TileConfig>& configs, int runs_each) {
     }
 }
 
+std::vector<tool::CheckedProblem> all_full(bool deterministic) {
+    std::vector<tool::CheckedProblem> problems;
+    for (const FullProblem& full : full_problems) {
+        problems.push_back(full.checked(deterministic));
+    }
+    return problems;
+}
+
+/// Tiles of which each visits others than its neighbours do.
+tool::CheckedProblem uneven() {
+    tool::CheckedProblem problem = FullProblem{4, 16, 2000, 128, false}.checked(true);
+    problem.problem.heads_kv = 4;
+    problem.problem.seqlen_kv = 2300;
+    problem.problem.window_left = 700;
+    problem.problem.window_right = 33;
+    return problem;
+}
+
 TileConfig resident(int block_q, int heads_per_group) {
     TileConfig config = kernel_preset("v4");
     config.block_q = block_q;
@@ -106,12 +135,21 @@ TileConfig resident(int block_q, int heads_per_group) {
 
 TEST_CASE(
     "the register-resident kernel gives the same bits of dK and dV whenever the GPU is full") {
-    run_often({resident(32, 1), resident(32, 8), resident(64, 8)}, 25);
+    run_often(all_full(false), {resident(32, 1), resident(32, 8), resident(64, 8)}, 25);
+}
+
+TEST_CASE("deterministic problems give the same bits of all gradients whenever the GPU is full") {
+    TileConfig converting = resident(32, 4);
+    converting.converts_d_q = true;
+    std::vector<tool::CheckedProblem> problems = all_full(true);
+    problems.push_back(uneven());
+    run_often(problems, {resident(32, 1), resident(32, 8), resident(64, 8), converting}, 25);
 }
 
 TEST_SUITE("long") {
     TEST_CASE("the register-resident kernel gives the same bits in a thousand runs of each shape") {
-        run_often({kernel_preset("v4"), resident(64, kernel_preset("v4").heads_per_group)}, 1000);
+        run_often(all_full(false),
+                  {kernel_preset("v4"), resident(64, kernel_preset("v4").heads_per_group)}, 1000);
     }
 }
 

@@ -170,6 +170,41 @@ TEST_CASE("the JSON of a benchmark holds every sample, the resources and the der
     CHECK_FALSE(json.contains("host_time"));
 }
 
+TEST_CASE("a general problem's report has all of its fields and rates of the pairs it attends to") {
+    ProblemResult result = result_of(false);
+    result.problem = {.batch = 2,
+                      .heads = 8,
+                      .heads_kv = 2,
+                      .seqlen_q = 100,
+                      .seqlen_kv = 100,
+                      .head_dim = 64,
+                      .head_dim_v = 32,
+                      .causal = true,
+                      .window_left = 9,
+                      .gradient_type = GradientType::fp32,
+                      .deterministic = true};
+    const double pairs = 10 * 100 - 45;
+    const double flops = 2 * 8 * pairs * (6 * 64 + 4 * 32);
+    const BenchReport report{.peaks = geforce, .problems = {result}};
+    const auto measurement = to_json(report)["measurements"][0];
+    CHECK(measurement["attended_pairs"] == pairs);
+    CHECK(measurement["flops"] == flops);
+    CHECK(measurement["variants"][0]["tflops"].get<double>() ==
+          doctest::Approx(tflops(flops, 8.5866)));
+    const auto problem = measurement["problem"];
+    CHECK(problem["heads_kv"] == 2);
+    CHECK(problem["head_dim_v"] == 32);
+    CHECK(problem["window_left"] == 9);
+    CHECK(problem["window_right"].is_null());
+    CHECK(problem["gradient_type"] == "fp32");
+    CHECK(problem["deterministic"] == true);
+    const std::string table = format_problem(result, geforce);
+    for (const char* words :
+         {"H=8/2", "d=64/32", "window 9,all", "fp32 gradients", "deterministic"}) {
+        CHECK_MESSAGE(contains(table, words), words);
+    }
+}
+
 TEST_CASE("the JSON of a benchmark has null for a rate against peaks that are not known") {
     BenchReport report;
     report.problems.push_back(result_of(false));

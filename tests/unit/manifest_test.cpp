@@ -320,6 +320,37 @@ TEST_CASE("a kernel that several problems share is told once with all that it se
     CHECK(delta->serves == "bf16 head_dim=64 full,causal v2,v3");
 }
 
+TEST_CASE("one problem alone has the fields of a manifest entry but those of prebuilding") {
+    const auto object = nlohmann::json::parse(
+        R"({"batch": 2, "heads": 8, "heads_kv": 2, "seqlen": 100, "head_dim": 64, "head_dim_v": 32,
+            "causal": true, "window_left": 9, "dtype": "fp16", "gradient_type": "fp32",
+            "softmax_scale": 0.5, "deterministic": true})");
+    const AttentionProblem problem = parse_problem(object, "problem");
+    CHECK(problem == AttentionProblem{.batch = 2,
+                                      .heads = 8,
+                                      .heads_kv = 2,
+                                      .seqlen_q = 100,
+                                      .seqlen_kv = 100,
+                                      .head_dim = 64,
+                                      .head_dim_v = 32,
+                                      .causal = true,
+                                      .window_left = 9,
+                                      .dtype = DataType::fp16,
+                                      .gradient_type = GradientType::fp32,
+                                      .softmax_scale = 0.5F,
+                                      .deterministic = true});
+    const auto refuses = [&](const char* field, const nlohmann::json& value) {
+        auto changed = object;
+        changed[field] = value;
+        check_refused(ErrorCode::invalid_argument, {"problem", field},
+                      [&] { parse_problem(changed, "problem"); });
+    };
+    refuses("targets", nlohmann::json::array({"sm_90a"}));
+    refuses("configurations", nlohmann::json::array({"v2"}));
+    refuses("softmax_scale", "large");
+    refuses("head_dim", nullptr);
+}
+
 TEST_CASE("tuned records of a card that is not there choose only where they are asked for") {
     const test::TemporaryDirectory directory;
     const AttentionProblem problem{.seqlen_q = 2048, .seqlen_kv = 2048, .head_dim = 64};

@@ -190,7 +190,7 @@ TEST_CASE("a problem or configuration that breaks a rule is refused before anyth
     wrong = problem;
     wrong.deterministic = true;
     check_refused(ErrorCode::unsupported, {"deterministic is true"},
-                  [&] { runtime.backward(wrong); });
+                  [&] { runtime.backward(wrong, kernel_preset("v3")); });
     wrong = problem;
     wrong.softmax_scale = std::numeric_limits<float>::quiet_NaN();
     check_refused(ErrorCode::invalid_argument, {"softmax_scale is nan"},

@@ -288,7 +288,7 @@ TEST_CASE("a window is taken by mma_resident alone unless it masks nothing") {
     taken_by_resident_alone(problem, {"window_right is 0", "left out"});
 }
 
-TEST_CASE("fp32 gradients and sums with them are taken by mma_resident, determinism by none") {
+TEST_CASE("fp32 gradients and sums with them and determinism are taken by mma_resident alone") {
     AttentionProblem problem = good_problem;
     problem.gradient_type = GradientType::fp32;
     taken_by_resident_alone(problem, {"gradient_type is fp32", "it must be input"});
@@ -297,7 +297,7 @@ TEST_CASE("fp32 gradients and sums with them are taken by mma_resident, determin
     problem.accumulate_gradients = false;
     problem.gradient_type = GradientType::input;
     problem.deterministic = true;
-    unsupported_everywhere(problem, {"deterministic is true", "it must be false"});
+    taken_by_resident_alone(problem, {"deterministic is true", "it must be false"});
 }
 
 TEST_CASE("only fp32 gradients can be added to") {

@@ -61,6 +61,7 @@ Json problem_result_json(const ProblemResult& result, const Peaks& peaks) {
     Json object = {{"problem", to_json(result.problem)},
                    {"layout", result.layout},
                    {"direction", "backward"},
+                   {"attended_pairs", attended_pairs(result.problem)},
                    {"flops", backward_flops(result.problem)},
                    {"bytes", backward_bytes(result.problem)},
                    {"lower_bound_compute_ms", or_null(bounds.compute_milliseconds)},

@@ -202,10 +202,12 @@ AttentionProblem problem_of(const Fields& fields) {
     if (fields.has("dtype")) {
         problem.dtype = parse_dtype(fields.text("dtype", "bf16 or fp16"));
     }
-    // An argument of the kernels: any will do, but text would be a mistake.
-    if (fields.has("softmax_scale") && !fields.at("softmax_scale").is_number() &&
-        !fields.at("softmax_scale").is_null()) {
-        throw fields.wrong("softmax_scale", "a number");
+    // No kernel depends on it, but text would be a mistake.
+    if (fields.has("softmax_scale") && !fields.at("softmax_scale").is_null()) {
+        if (!fields.at("softmax_scale").is_number()) {
+            throw fields.wrong("softmax_scale", "a number");
+        }
+        problem.softmax_scale = fields.at("softmax_scale").get<float>();
     }
     return problem;
 }
@@ -239,6 +241,12 @@ WantedProblem entry_of(const json& value, const std::string& where,
 }
 
 }  // namespace
+
+AttentionProblem parse_problem(const json& object, const std::string& name) {
+    // The last two are what a manifest wants of a problem.
+    return problem_of(
+        Fields(object, name, std::span(problem_fields).first<problem_fields.size() - 2>()));
+}
 
 std::vector<WantedProblem> parse_manifest(const json& document, const std::string& name,
                                           const ManifestDefaults& defaults) {

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "arguments.hpp"
 #include "problem_data.hpp"
 #include "problem_features.hpp"
 #include "session/device_choice.hpp"
@@ -14,8 +15,8 @@ struct RunOptions {
     /// safetensors files.
     std::string in;
     std::string out;
-    /// A preset; empty: the device's default.
-    std::string kernel;
+    /// As parse_kernel takes it.
+    std::string kernel = default_kernel;
     bool causal = false;
     /// Of mask, gradients and determinism; heads_kv and head_dim_v are the file's.
     ProblemFeatures features;

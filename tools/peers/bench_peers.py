@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Times Backlight's whole backward beside PyTorch's cuDNN and FlashAttention-2 backends and, where its
-library is given, FlashAttention-3, and compares the gradients of all with fp32 (docs/measuring.md)."""
+library is given, FlashAttention-3, on the field's own benchmarks and on other problems, and compares the
+gradients of all with fp32 (docs/measuring.md)."""
 
 import argparse
-import hashlib
+import itertools
 import sys
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import bridge
 import cells
 import report
+import sections
 
 PEERS = ("cudnn", "fa2", "fa3")
 LEAST_REPEATS = 20
@@ -20,7 +22,12 @@ def parse_arguments(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--cells", action="append", default=[], metavar="CELL",
-        help="8_16_4096_128_causal, or a pattern such as '*_128_full'; may be repeated [all 24]",
+        help="8_16_4096_128_causal, or a pattern such as '*_128_full'; may be repeated [all 24, or none "
+        "where there is a section]",
+    )
+    parser.add_argument(
+        "--section", nargs="+", action="extend", default=[], choices=sections.NAMES, metavar="NAME",
+        help=f"problems that the cells do not have: {', '.join(sections.NAMES)}",
     )
     parser.add_argument(
         "--kernel", action="append", metavar="NAME",
@@ -31,7 +38,9 @@ def parse_arguments(arguments=None):
         "--peers", default="cudnn,fa2,fa3", help="[cudnn,fa2,fa3]; fa3 needs --fa3; none: an empty word"
     )
     parser.add_argument("--fa3", type=Path, metavar="LIBRARY", help="FlashAttention-3's backward")
-    parser.add_argument("--regime", choices=("cool", "hot", "both"), default="both")
+    parser.add_argument(
+        "--regime", choices=("cool", "hot", "both"), help="[both for cells, cool for sections]"
+    )
     parser.add_argument("--repeats", type=int, default=24, help=f"at least {LEAST_REPEATS} [24]")
     parser.add_argument("--spin-ms", type=float, default=1.5, help="at least 1 [1.5]")
     parser.add_argument("--layout", choices=("bhsd", "bshd"), default="bhsd")
@@ -62,215 +71,93 @@ def parse_arguments(arguments=None):
     if options.no_accuracy and options.accuracy_only:
         parser.error("no-accuracy and accuracy-only are both given: nothing would be left to do")
     try:
-        options.cells = cells.select_cells(options.cells)
+        options.cells = cells.select_cells(options.cells) if options.cells or not options.section else []
     except ValueError as error:
         parser.error(str(error))
-    options.regimes = ["cool", "hot"] if options.regime == "both" else [options.regime]
-    if options.accuracy_only:
-        options.regimes = []
     return options
 
 
-def accuracy_tasks(options):
-    """Cells whose accuracy alone is looked at: in fp16, and in bf16 where nothing is timed."""
-    if options.no_accuracy:
-        return []
-    fp16 = [(cell, "fp16") for cell in options.cells if cell in cells.FP16_CELLS]
-    bf16 = [(cell, "bf16") for cell in options.cells] if options.accuracy_only else []
-    return bf16 + fp16
+def tasks_of(options):
+    """(comparison, dtype, regimes): cells and sections, then what is looked at for its accuracy alone, which
+    is fp16."""
+
+    def regimes(usual):
+        regime = options.regime or usual
+        timed = ["cool", "hot"] if regime == "both" else [regime]
+        return [] if options.accuracy_only else timed
+
+    of_cells = {cell: cells.comparison_of(cell, options.peers) for cell in options.cells}
+    tasks = [(comparison, "bf16", regimes("both")) for comparison in of_cells.values()]
+    tasks += [
+        (comparison, "bf16", regimes("cool"))
+        for comparison in sections.comparisons(options.section, options.peers)
+    ]
+    if not options.no_accuracy:
+        tasks += [(of_cells[cell], "fp16", []) for cell in options.cells if cell in cells.FP16_CELLS]
+    return tasks
 
 
-def dry_run(options):
+def dry_run(options, tasks):
     names = [f"backlight/{kernel}" for kernel in options.kernel] + options.peers
-    print(f"{len(options.cells)} cells, {len(names)} contestants: {', '.join(names)}")
-    print(f"regimes: {', '.join(options.regimes) or 'none'}; {options.repeats} repetitions")
-    for cell in options.cells:
-        print(f"  {cell.name}  {cell.flops / 1e12:.3f} TFLOP")
-    for cell, dtype in accuracy_tasks(options):
-        print(f"  {cell.name} {dtype}: accuracy only")
-    if not options.bridge.is_file():
+    print(f"{len(tasks)} comparisons, contestants: {', '.join(names)}; {options.repeats} repetitions")
+    loaded = bridge.Bridge(options.bridge) if options.bridge.is_file() else None
+    for comparison, dtype, regimes in tasks:
+        print(f"  {comparison.section}: {comparison.name} {dtype}, {', '.join(regimes) or 'accuracy only'}")
+        for role in comparison.roles:
+            line = f"    {role.label or '-'}: {role.problem.name}, {', '.join(role.peers) or 'no peers'}"
+            if loaded:
+                line += f", {loaded.describe(role.problem, dtype)['flops'] / 1e12:.3f} TFLOP"
+            print(line)
+    if not loaded:
         print(f"bridge: {options.bridge} is missing; the target backlight_peers_bridge makes it")
         return 1
-    loaded = bridge.Bridge(options.bridge)
     try:
         session = bridge.Session(loaded, options.device)
     except bridge.BridgeError as error:
         print(f"bridge: loaded; device {options.device}: {error}")
         return 0
-    for kernel in options.kernel:
-        try:
-            plan = session.plan(options.cells[0], "bf16", kernel)
-            print(f"bridge: {options.cells[0].name} {kernel}: {plan.description['config']}, "
-                  f"{plan.workspace_bytes} bytes of workspace")
-            plan.free()
-        except bridge.BridgeError as error:
-            print(f"bridge: {options.cells[0].name} {kernel}: {error}")
+    # The first of each section tells what the library takes.
+    firsts = {comparison.section: comparison for comparison, _, _ in reversed(tasks)}
+    for comparison in reversed(firsts.values()):
+        for role, kernel in itertools.product(comparison.roles, options.kernel):
+            what = f"bridge: {comparison.section} {role.problem.name} {kernel}"
+            try:
+                plan = session.plan(role.problem, "bf16", kernel)
+                print(f"{what}: {plan.description['config']}, {plan.workspace_bytes} bytes of workspace")
+                plan.free()
+            except bridge.BridgeError as error:
+                print(f"{what}: {error}")
     session.close()
     return 0
 
 
-class Run:
-    """A measurement under way: the document grows cell by cell and is written after each."""
-
-    def __init__(self, options):
-        import contestants
-        import torch
-
-        import accuracy
-        import timing
-
-        self.options, self.torch = options, torch
-        self.contestants, self.timing, self.accuracy = contestants, timing, accuracy
-        torch.cuda.set_device(int(options.device))
-        torch.cuda.init()
-        torch.zeros(1, device="cuda")  # Makes the primary context, which the library shares.
-        self.session = bridge.Session(bridge.Bridge(options.bridge), options.device)
-        self.fa3 = contestants.FlashAttention3Library(options.fa3) if "fa3" in options.peers else None
-        self.timer = timing.Timer(self.session.clocks, options.spin_ms)
-        self.begun = time.monotonic()
-        self.document = self.session.environment() | {
-            "torch": {
-                "version": torch.__version__,
-                "cuda": torch.version.cuda,
-                "cudnn": torch.backends.cudnn.version(),
-            },
-            "fa3": self.fa3.description if self.fa3 else None,
-            "bridge": {"sha256": hashlib.sha256(options.bridge.read_bytes()).hexdigest()},
-            "protocol": {
-                "clock": "CUDA events around the whole backward",
-                "statistic": "median of the samples that are not late",
-                "repeats": options.repeats,
-                "warm_up": timing.WARM_UP,
-                "interleaved": True,
-                "pause_ms": {"cool": timing.COOL_PAUSE_SECONDS * 1e3, "hot": 0},
-                "spin_ms": options.spin_ms,
-                "flush_bytes": timing.FLUSH_BYTES,
-                "layout": options.layout,
-                "inputs": "N(0, 1); O and LSE of PyTorch's forward",
-                "flops": "10·B·H·N²·d, half when causal",
-            },
-            "cells": [],
-            "accuracy": [],
-        }
-
-    def make_contestants(self, inputs, errors):
-        """Those that can be made and run; why not, for the others, goes into `errors`."""
-        made = []
-
-        def add(name, make):
-            try:
-                contestant = make()
-                self.timer.warm_up(contestant)
-                made.append(contestant)
-                return contestant
-            except self.timing.DeviceLost:
-                errors[name] = "the device was lost while it ran"
-                raise
-            except Exception as error:  # Whatever one contestant does, the others are measured.
-                errors[name] = f"{type(error).__name__}: {error}"
-                self.timing.check_device()
-                return None
-
-        backends = {}
-        for name in ("fa2", "cudnn"):
-            # One of them has to lend its forward even if neither takes part.
-            if name in self.options.peers or not backends:
-                backends[name] = add(name, lambda: self.contestants.PyTorchBackend(name, inputs))
-                if backends[name] is None:
-                    del backends[name]
-                elif inputs.out is None:
-                    inputs.set_forward(backends[name].out, backends[name].lse)
-        if inputs.out is not None:
-            if self.fa3 and inputs.dtype == "bf16":
-                add("fa3", lambda: self.contestants.FlashAttention3(self.fa3, inputs))
-            for kernel in self.options.kernel:
-                add(f"backlight/{kernel}",
-                    lambda: self.contestants.Backlight(self.session, kernel, inputs))
-        wanted = [c for c in made if report.is_ours(c.name) or c.name in self.options.peers]
-        order = [f"backlight/{kernel}" for kernel in self.options.kernel] + list(PEERS)
-        return sorted(wanted, key=lambda c: order.index(c.name))
-
-    def measure(self, cell, dtype, regimes):
-        inputs = self.contestants.Inputs(cell, dtype, self.options.layout)
-        entry = {
-            "cell": cell.name,
-            "batch": cell.batch,
-            "heads": cell.heads,
-            "seqlen": cell.seqlen,
-            "head_dim": cell.head_dim,
-            "causal": cell.causal,
-            "dtype": dtype,
-            "flops": cell.flops,
-            "regimes": {},
-            "errors": {},
-        }
-        if regimes:
-            self.document["cells"].append(entry)
-        taking_part = []
-        try:
-            taking_part = self.make_contestants(inputs, entry["errors"])
-            entry["contestants"] = {c.name: c.description for c in taking_part}
-            for regime in regimes:
-                samples = self.timer.time_interleaved(taking_part, self.options.repeats, regime)
-                entry["regimes"][regime] = report.timing_json(cell, samples)
-                print(f"    {regime}: {report.timing_line(entry['regimes'][regime])}", flush=True)
-            if not self.options.no_accuracy:
-                results = self.accuracy.accuracy_of(inputs, taking_part)
-                results |= {name: {"error": error} for name, error in entry["errors"].items()}
-                self.document["accuracy"].append(
-                    {"cell": cell.name, "dtype": dtype, "contestants": results}
-                )
-        finally:
-            for contestant in taking_part:
-                contestant.close()
-            for name, error in entry["errors"].items():
-                print(f"    {name} FAILED: {error}", flush=True)
-
-    def run(self):
-        options = self.options
-        tasks = [] if options.accuracy_only else [(c, "bf16", options.regimes) for c in options.cells]
-        tasks += [(cell, dtype, []) for cell, dtype in accuracy_tasks(options)]
-        # About what a cell costs: pauses and setting up, then the work itself.
-        costs = [(1 + len(regimes)) * (1 + cell.flops / 4e12) for cell, _, regimes in tasks]
-        stream = self.torch.cuda.Stream()
-        for index, (cell, dtype, regimes) in enumerate(tasks):
-            elapsed = time.monotonic() - self.begun
-            left = elapsed * sum(costs[index:]) / sum(costs[:index]) if index else None
-            print(f"[{index + 1}/{len(tasks)}] {cell.name} {dtype}, {elapsed:.0f} s"
-                  + (f", about {left:.0f} s left" if left is not None else ""), flush=True)
-            if elapsed > options.seconds:
-                self.document["stopped"] = f"{options.seconds} s were over before {cell.name} {dtype}"
-                print(f"stopped: {self.document['stopped']}")
-                break
-            try:
-                with self.torch.cuda.stream(stream):
-                    self.measure(cell, dtype, regimes)
-            except self.timing.DeviceLost as error:
-                self.document["stopped"] = f"the device was lost at {cell.name} {dtype}: {error}"
-                print(f"stopped: {self.document['stopped']}")
-                return False
-            except Exception as error:  # The cell's own, such as memory that does not suffice.
-                self.document.setdefault("failed_cells", {})[f"{cell.name} {dtype}"] = str(error)
-                print(f"    FAILED: {type(error).__name__}: {error}")
-            finally:
-                report.write_json(options.output, self.document)
-        return True
+def print_tables(document):
+    for regime in ("cool", "hot"):
+        for section in dict.fromkeys(entry["section"] for entry in document["cells"]):
+            of_section = report.table if section == "cells" else report.section_table
+            text = of_section(document, section, regime)
+            if text:
+                print("\n" + text)
+    if document["accuracy"]:
+        print("\n" + report.accuracy_table(document))
 
 
 def main():
     options = parse_arguments()
+    tasks = tasks_of(options)
     if options.dry_run:
-        return dry_run(options)
-    run = Run(options)
+        return dry_run(options, tasks)
+    import measurement  # Needs PyTorch, which a dry run does not.
+
+    run = measurement.Run(options, tasks)
     complete = run.run()
     run.document["seconds"] = time.monotonic() - run.begun
     report.write_json(options.output, run.document)
-    for regime in options.regimes:
-        print("\n" + report.table(run.document, regime))
-    if not options.no_accuracy:
-        print("\n" + report.accuracy_table(run.document))
+    print_tables(run.document)
+    for inaccurate in report.inaccurate_of_ours(run.document):
+        print(f"inaccurate: {inaccurate}")
     print(f"\n{options.output}: written after {run.document['seconds']:.0f} s")
-    return 0 if complete else 1
+    return 0 if complete and not report.inaccurate_of_ours(run.document) else 1
 
 
 if __name__ == "__main__":

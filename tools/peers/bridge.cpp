@@ -1,18 +1,26 @@
 #include "peers/bridge.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <exception>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "arguments.hpp"
 #include "backlight/error.hpp"
 #include "backlight/runtime.hpp"
 #include "bench_report.hpp"
 #include "environment.hpp"
+#include "json_text.hpp"
+#include "manifest.hpp"
 #include "nvml.hpp"
+#include "problem_features.hpp"
 #include "session/device_choice.hpp"
 #include "session/gpu.hpp"
 
@@ -38,11 +46,12 @@ struct Plan {
 namespace {
 
 using backlight::peers::Plan;
-using backlight::peers::Problem;
 using backlight::peers::Session;
+using backlight::peers::Tensor;
 using backlight::peers::Tensors;
 
 thread_local std::string last_error;
+thread_local std::string last_description;
 
 /// What `function` returns, or `failure` where it throws: no exception may cross into C.
 template <typename Result, typename Function>
@@ -63,6 +72,81 @@ tool::Gpu& gpu_of(Session& session) {
                                "device is emulated: only a CUDA device has clocks and a driver");
     }
     return *session.gpu;
+}
+
+/// A problem as Python asks for it.
+struct Asked {
+    backlight::AttentionProblem problem;
+    /// Of sequences that lie packed; empty where they do not.
+    std::vector<std::int64_t> lengths;
+};
+
+std::vector<std::int64_t> lengths_in(const nlohmann::json& value) {
+    const auto is_length = [](const nlohmann::json& length) {
+        return length.is_number_integer() && length >= 0;
+    };
+    if (!value.is_array() || value.empty() || !std::ranges::all_of(value, is_length)) {
+        throw backlight::Error(
+            backlight::ErrorCode::invalid_argument,
+            fmt::format("problem: lengths is {}: it must be a list of whole numbers",
+                        value.dump()));
+    }
+    return value.get<std::vector<std::int64_t>>();
+}
+
+Asked asked_in(const char* text) {
+    auto [value, wrong] = backlight::parse_json(text, backlight::RepeatedField::refused);
+    if (!wrong.empty()) {
+        throw backlight::Error(backlight::ErrorCode::invalid_argument,
+                               fmt::format("problem is '{}': it {}", text, wrong));
+    }
+    Asked asked;
+    if (value.is_object() && value.contains("lengths")) {
+        asked.lengths = lengths_in(value["lengths"]);
+        value.erase("lengths");
+    }
+    asked.problem = tool::parse_problem(value, "problem");
+    if (!asked.lengths.empty()) {
+        asked.problem.batch = static_cast<std::int64_t>(asked.lengths.size());
+        asked.problem.seqlen_q = asked.problem.seqlen_kv = std::ranges::max(asked.lengths);
+    }
+    return asked;
+}
+
+nlohmann::ordered_json description_of(const Asked& asked) {
+    double pairs = 0;
+    double flops = 0;
+    for (const std::int64_t length : asked.lengths) {
+        backlight::AttentionProblem one = asked.problem;
+        one.batch = 1;
+        one.seqlen_q = one.seqlen_kv = length;
+        pairs += backlight::attended_pairs(one);
+        flops += backlight::backward_flops(one);
+    }
+    nlohmann::ordered_json description = {{"problem", tool::to_json(asked.problem)}};
+    std::string text = tool::short_text(asked.problem);
+    if (asked.lengths.empty()) {
+        pairs = backlight::attended_pairs(asked.problem);
+        flops = backlight::backward_flops(asked.problem);
+    } else {
+        description["lengths"] = asked.lengths;
+        text += fmt::format(" packed, {} rows",
+                            std::reduce(asked.lengths.begin(), asked.lengths.end()));
+    }
+    description["text"] = text;
+    description["attended_pairs"] = pairs;
+    description["flops"] = flops;
+    return description;
+}
+
+/// Throws `unsupported` for what the library has no problem of.
+const backlight::AttentionProblem& problem_of(const Asked& asked) {
+    if (!asked.lengths.empty()) {
+        throw backlight::Error(backlight::ErrorCode::unsupported,
+                               fmt::format("lengths are of {} packed sequences: problems have none",
+                                           asked.lengths.size()));
+    }
+    return asked.problem;
 }
 
 std::shared_ptr<const backlight::BackwardPlan> plan_for(backlight::Runtime& runtime,
@@ -141,19 +225,17 @@ int backlight_peers_clocks(Session* session, double* sm_clock, double* power) {
     });
 }
 
-Plan* backlight_peers_make_plan(Session* session, const Problem* problem, const char* kernel) {
+const char* backlight_peers_describe_problem(const char* problem) {
+    return guarded<const char*>(nullptr, [&] {
+        last_description = description_of(asked_in(problem)).dump();
+        return last_description.c_str();
+    });
+}
+
+Plan* backlight_peers_make_plan(Session* session, const char* problem, const char* kernel) {
     return guarded<Plan*>(nullptr, [&] {
         auto made = std::make_unique<Plan>();
-        made->plan = plan_for(session->session->runtime(),
-                              {.batch = problem->batch,
-                               .heads = problem->heads,
-                               .seqlen_q = problem->seqlen,
-                               .seqlen_kv = problem->seqlen,
-                               .head_dim = problem->head_dim,
-                               .causal = problem->causal != 0,
-                               .dtype = tool::parse_dtype(problem->dtype),
-                               .softmax_scale = problem->softmax_scale},
-                              kernel);
+        made->plan = plan_for(session->session->runtime(), problem_of(asked_in(problem)), kernel);
         made->description = description_of(*made->plan);
         return made.release();
     });
@@ -175,21 +257,21 @@ int backlight_peers_run(const Plan* plan, const Tensors* tensors, void* workspac
                         std::size_t workspace_bytes, backlight::Stream stream) {
     return guarded(1, [&] {
         const Tensors& t = *tensors;
-        const auto input = [&](const void* data) {
-            return backlight::ConstTensorView(data, t.stride_batch, t.stride_head, t.stride_seqlen);
+        const auto output = [](const Tensor& tensor) {
+            return backlight::TensorView{tensor.data, tensor.stride_batch, tensor.stride_head,
+                                         tensor.stride_seqlen};
         };
-        const auto output = [&](void* data) {
-            return backlight::TensorView{data, t.stride_batch, t.stride_head, t.stride_seqlen};
+        const auto input = [&](const Tensor& tensor) {
+            return backlight::ConstTensorView(output(tensor));
         };
-        const backlight::AttentionProblem& problem = plan->plan->problem();
         plan->plan->run({.q = input(t.q),
                          .k = input(t.k),
                          .v = input(t.v),
                          .o = input(t.o),
                          .d_o = input(t.d_o),
                          .lse = {.data = t.lse,
-                                 .stride_batch = problem.heads * problem.seqlen_q,
-                                 .stride_head = problem.seqlen_q},
+                                 .stride_batch = t.lse_stride_batch,
+                                 .stride_head = t.lse_stride_head},
                          .d_q = output(t.d_q),
                          .d_k = output(t.d_k),
                          .d_v = output(t.d_v)},

@@ -16,21 +16,20 @@ namespace backlight::peers {
 struct Session;
 struct Plan;
 
-struct Problem {
-    std::int64_t batch, heads, seqlen, head_dim;
-    int causal;
-    /// "bf16" or "fp16".
-    const char* dtype;
-    float softmax_scale;
+/// A device pointer; strides in elements.
+struct Tensor {
+    void* data;
+    std::int64_t stride_batch, stride_head, stride_seqlen;
 };
 
-/// Device pointers. The eight tensors of head_dim have the same strides, in elements; `lse` is
-/// contiguous (batch, heads, seqlen).
+/// Shapes are those of the plan's problem. Inputs are only read.
 struct Tensors {
-    const void *q, *k, *v, *o, *d_o;
+    Tensor q, k, v, o, d_o, d_q, d_k, d_v;
     const float* lse;
-    void *d_q, *d_k, *d_v;
-    std::int64_t stride_batch, stride_head, stride_seqlen;
+    std::int64_t lse_stride_batch, lse_stride_head;
+    /// Device memory: where packed sequences begin, and where the last ends; null where they are
+    /// not packed.
+    const std::int32_t* cu_seqlens;
 };
 
 }  // namespace backlight::peers
@@ -53,12 +52,17 @@ BACKLIGHT_PEERS_API const char* backlight_peers_environment(backlight::peers::Se
 BACKLIGHT_PEERS_API int backlight_peers_clocks(backlight::peers::Session* session, double* sm_clock,
                                                double* power);
 
-/// `kernel`: "default" for what the library chooses, the name of a preset, or
+/// JSON of a problem: all its fields ("problem"), the same as a line for people ("text"),
+/// "attended_pairs" of one head (of one batch entry, or of all sequences that lie packed), "flops";
+/// valid until the thread's next call. `problem` is JSON with the fields of a manifest's entry
+/// (docs/prebuilding.md). "lengths" besides, a list, are those of sequences that lie packed.
+BACKLIGHT_PEERS_API const char* backlight_peers_describe_problem(const char* problem);
+
+/// `problem`: as above. `kernel`: "default" for what the library chooses, the name of a preset, or
 /// "tile_<block_q>_<block_kv>_<warps>_<stages>"; with ":baked" behind it, the sequence lengths are
-/// constants of the kernels.
+/// constants of the kernels. Several threads may plan at a time.
 BACKLIGHT_PEERS_API backlight::peers::Plan* backlight_peers_make_plan(
-    backlight::peers::Session* session, const backlight::peers::Problem* problem,
-    const char* kernel);
+    backlight::peers::Session* session, const char* problem, const char* kernel);
 BACKLIGHT_PEERS_API void backlight_peers_free_plan(backlight::peers::Plan* plan);
 
 BACKLIGHT_PEERS_API std::size_t backlight_peers_workspace_bytes(const backlight::peers::Plan* plan);

@@ -12,24 +12,22 @@ class BridgeError(RuntimeError):
     """What the library said."""
 
 
-class _Problem(ctypes.Structure):
+class _Tensor(ctypes.Structure):
     _fields_ = [
-        ("batch", ctypes.c_int64),
-        ("heads", ctypes.c_int64),
-        ("seqlen", ctypes.c_int64),
-        ("head_dim", ctypes.c_int64),
-        ("causal", ctypes.c_int),
-        ("dtype", ctypes.c_char_p),
-        ("softmax_scale", ctypes.c_float),
+        ("data", ctypes.c_void_p),
+        ("stride_batch", ctypes.c_int64),
+        ("stride_head", ctypes.c_int64),
+        ("stride_seqlen", ctypes.c_int64),
     ]
 
 
 class _Tensors(ctypes.Structure):
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("q", "k", "v", "o", "d_o", "lse", "d_q", "d_k", "d_v")),
-        ("stride_batch", ctypes.c_int64),
-        ("stride_head", ctypes.c_int64),
-        ("stride_seqlen", ctypes.c_int64),
+        *((name, _Tensor) for name in ("q", "k", "v", "o", "d_o", "d_q", "d_k", "d_v")),
+        ("lse", ctypes.c_void_p),
+        ("lse_stride_batch", ctypes.c_int64),
+        ("lse_stride_head", ctypes.c_int64),
+        ("cu_seqlens", ctypes.c_void_p),
     ]
 
 
@@ -45,7 +43,8 @@ _SIGNATURES = {
         ctypes.POINTER(ctypes.c_double),
         ctypes.POINTER(ctypes.c_double),
     ),
-    "make_plan": (ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(_Problem), ctypes.c_char_p),
+    "describe_problem": (ctypes.c_char_p, ctypes.c_char_p),
+    "make_plan": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p),
     "free_plan": (None, ctypes.c_void_p),
     "workspace_bytes": (ctypes.c_size_t, ctypes.c_void_p),
     "describe": (ctypes.c_char_p, ctypes.c_void_p),
@@ -74,6 +73,15 @@ class Bridge:
     def fail(self):
         raise BridgeError(self.error().decode())
 
+    def describe(self, problem, dtype):
+        """{"problem": all its fields, "text", "attended_pairs", "flops", "bytes"} by the library."""
+        text = self.describe_problem(_problem_text(problem, dtype))
+        return json.loads(text) if text else self.fail()
+
+
+def _problem_text(problem, dtype):
+    return json.dumps(problem.as_json(dtype)).encode()
+
 
 class Session:
     """A device and the kernels for it. "emulated" plans without a GPU."""
@@ -97,22 +105,15 @@ class Session:
             self.bridge.fail()
         return tuple(None if math.isnan(x.value) else x.value for x in (clock, power))
 
-    def plan(self, cell, dtype, kernel):
-        problem = _Problem(
-            cell.batch,
-            cell.heads,
-            cell.seqlen,
-            cell.head_dim,
-            cell.causal,
-            dtype.encode(),
-            cell.softmax_scale,
+    def plan(self, problem, dtype, kernel):
+        handle = self.bridge.make_plan(
+            self._handle, _problem_text(problem, dtype), kernel.encode()
         )
-        handle = self.bridge.make_plan(self._handle, ctypes.byref(problem), kernel.encode())
         return Plan(self.bridge, handle or self.bridge.fail())
 
 
 class Plan:
-    """A backward made ready for one cell."""
+    """A backward made ready for one problem."""
 
     def __init__(self, bridge, handle):
         self.bridge = bridge
@@ -124,15 +125,16 @@ class Plan:
         self.bridge.free_plan(self._handle)
         self._handle = None
 
-    def enqueue(self, pointers, strides, workspace, stream):
-        """A function that runs the backward of these device pointers (q, k, v, o, d_o, lse, d_q, d_k,
-        d_v) and strides (batch, head, seqlen) on the stream: all that costs the host time but the
-        call itself is done here."""
-        tensors = _Tensors(*pointers, *strides)
-        arguments = (self._handle, ctypes.byref(tensors), workspace, self.workspace_bytes, stream)
+    def enqueue(self, tensors, lse, cu_seqlens, workspace, stream):
+        """A function that runs the backward on the stream: all that costs the host time but the call
+        itself is done here. `tensors`: q, k, v, o, d_o, d_q, d_k, d_v, each as (pointer, stride of batch,
+        of head, of seqlen); `lse`: (pointer, stride of batch, of head); `cu_seqlens`: a pointer, or 0
+        where sequences are not packed."""
+        arguments = _Tensors(*(_Tensor(*tensor) for tensor in tensors), *lse, cu_seqlens)
+        call = (self._handle, ctypes.byref(arguments), workspace, self.workspace_bytes, stream)
 
         def run():
-            if self.bridge.run(*arguments):
+            if self.bridge.run(*call):
                 self.bridge.fail()
 
         return run

@@ -1,34 +1,8 @@
-"""The problems that are measured: those of the field's own benchmarks, 16 Ki tokens and more a batch."""
+"""The cells: the problems of the field's own benchmarks, 16 Ki tokens and more a batch."""
 
 import fnmatch
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Cell:
-    """One self-attention backward: lengths of queries and keys are equal."""
-
-    batch: int
-    heads: int
-    seqlen: int
-    head_dim: int
-    causal: bool
-
-    @property
-    def name(self):
-        mask = "causal" if self.causal else "full"
-        return f"{self.batch}_{self.heads}_{self.seqlen}_{self.head_dim}_{mask}"
-
-    @property
-    def flops(self):
-        """Of the five products, half when causal: FlashAttention's convention."""
-        whole = 10 * self.batch * self.heads * self.seqlen * self.seqlen * self.head_dim
-        return whole / 2 if self.causal else whole
-
-    @property
-    def softmax_scale(self):
-        return self.head_dim**-0.5
-
+from problems import Comparison, Problem, Role
 
 _SHAPES = (
     (8, 16, 4096, 128),
@@ -45,7 +19,7 @@ _SHAPES = (
     (1, 32, 16384, 64),
 )
 
-ALL_CELLS = tuple(Cell(*shape, causal) for shape in _SHAPES for causal in (True, False))
+ALL_CELLS = tuple(Problem(*shape, causal) for shape in _SHAPES for causal in (True, False))
 
 # Accuracy alone is looked at in fp16, where one short and one long length tell what there is to tell.
 FP16_CELLS = tuple(cell for cell in ALL_CELLS if cell.seqlen in (1024, 4096))
@@ -62,7 +36,7 @@ def parse_cell(text):
             f"cells has '{text}': it must be batch_heads_seqlen_headdim_causal or …_full, or a "
             "pattern such as '*_128_causal' that fits some of the table"
         )
-    return Cell(*map(int, numbers), parts[4] == "causal")
+    return Problem(*map(int, numbers), parts[4] == "causal")
 
 
 def select_cells(patterns):
@@ -76,3 +50,7 @@ def select_cells(patterns):
             if cell not in chosen:
                 chosen.append(cell)
     return chosen
+
+
+def comparison_of(cell, peers):
+    return Comparison("cells", (Role("", cell, tuple(peers)),))

@@ -1,8 +1,9 @@
-"""Everything that computes an attention backward here: ours, PyTorch's two backends, FlashAttention-3.
+"""Everything that computes an attention backward here: ours, PyTorch's backends, FlashAttention-3.
 
-A contestant is made for a cell's inputs; the forward, planning and allocation happen then. Its `run`
+A contestant is made for a problem's inputs; the forward, planning and allocation happen then. Its `run`
 enqueues the whole backward on the current stream, and `gradients` gives (dQ, dK, dV) of the last run as
-(batch, heads, seqlen, head_dim).
+(batch, heads, seqlen, head_dim). `start_over` forgets what earlier runs have left in them. Who cannot take
+a problem refuses it with a ValueError that names the reason.
 """
 
 import ctypes
@@ -12,47 +13,9 @@ from pathlib import Path
 import torch
 
 
-class Inputs:
-    """Q, K, V, dO ~ N(0, 1), and O and LSE of a forward of PyTorch's.
-
-    All are (batch, heads, seqlen, head_dim) to PyTorch; `layout` says what is contiguous in memory: that
-    ("bhsd") or (batch, seqlen, heads, head_dim) ("bshd").
-    """
-
-    def __init__(self, cell, dtype, layout, seed=1):
-        self.cell, self.dtype, self.layout = cell, dtype, layout
-        torch_dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
-        self.shape = (cell.batch, cell.heads, cell.seqlen, cell.head_dim)
-        generator = torch.Generator("cuda").manual_seed(seed)
-        self.query, self.key, self.value, self.grad_out = (
-            torch.randn(self._memory_shape(), device="cuda", dtype=torch_dtype, generator=generator)
-            for _ in range(4)
-        )
-        if layout == "bshd":
-            self.query, self.key, self.value, self.grad_out = (
-                x.transpose(1, 2) for x in (self.query, self.key, self.value, self.grad_out)
-            )
-        self.out = self.lse = None
-
-    def _memory_shape(self):
-        b, h, n, d = self.shape
-        return (b, n, h, d) if self.layout == "bshd" else (b, h, n, d)
-
-    def empty_gradient(self):
-        """NaN throughout: what a kernel leaves out shows."""
-        memory = torch.full(self._memory_shape(), float("nan"), device="cuda", dtype=self.query.dtype)
-        return memory.transpose(1, 2) if self.layout == "bshd" else memory
-
-    def set_forward(self, out, lse):
-        """O and LSE for the contestants without a forward of their own, in the layout of the rest."""
-        self.out = torch.empty_like(self.query)
-        self.out.copy_(out)
-        self.lse = lse.reshape(self.shape[:3]).float().contiguous()
-
-    @property
-    def strides(self):
-        """Of batch, head and seqlen: those of all tensors of head_dim."""
-        return self.query.stride()[:3]
+def require(inputs, name, condition, reason):
+    if not condition:
+        raise ValueError(f"{name} {reason}: {inputs.problem.name}")
 
 
 class PyTorchBackend:
@@ -67,30 +30,38 @@ class PyTorchBackend:
     RENAMED = {"rng_state": "philox_seed", "unused": "philox_offset"}
 
     def __init__(self, name, inputs):
+        problem = inputs.problem
+        require(inputs, name, not problem.has_window, "takes no window through this operator")
+        require(inputs, name, problem.lengths is None, "takes no packed sequences through this operator")
+        require_plain_gradients(inputs, name)
         self.name = name
         self.description = {"operator": self.OPERATORS[name] + "_backward"}
         values = {
             "query": inputs.query,
-            "key": inputs.key,
-            "value": inputs.value,
+            "key": self._of_keys(inputs.key),
+            "value": self._of_keys(inputs.value),
             "grad_out": inputs.grad_out,
-            "is_causal": inputs.cell.causal,
-            "scale": inputs.cell.softmax_scale,
+            "is_causal": problem.causal,
+            "scale": problem.softmax_scale,
             "dropout_p": 0.0,
             "attn_bias": None,
             "compute_log_sumexp": True,
             "return_debug_mask": False,
         }
         forward = getattr(torch.ops.aten, self.OPERATORS[name]).default
-        results = forward(*_positional(forward, values), **_keywords(forward, values))
+        results = forward(*positional(forward, values), **keywords(forward, values))
         for returned, result in zip(forward._schema.returns, results):
             values[self.RENAMED.get(returned.name, returned.name)] = result
         values["out"] = results[0]  # Under a misspelt name in some releases.
         self.out, self.lse = values["out"], values["logsumexp"]
         self._backward = getattr(torch.ops.aten, self.OPERATORS[name] + "_backward").default
-        self._arguments = _positional(self._backward, values)
-        self._keywords = _keywords(self._backward, values)
+        self._arguments = positional(self._backward, values)
+        self._keywords = keywords(self._backward, values)
         self._gradients = None
+
+    def _of_keys(self, tensor):
+        """K or V as the operator is given it."""
+        return tensor
 
     def run(self):
         self._gradients = self._backward(*self._arguments, **self._keywords)
@@ -98,11 +69,21 @@ class PyTorchBackend:
     def gradients(self):
         return self._gradients[:3]
 
+    def start_over(self):
+        self._gradients = None
+
     def close(self):
         self._gradients = None
 
 
-def _positional(operator, values):
+def require_plain_gradients(inputs, name):
+    """Of operators that return gradients of the inputs' type."""
+    problem = inputs.problem
+    require(inputs, name, problem.gradient_type == "input", "has no fp32 gradients")
+    require(inputs, name, not problem.accumulate_gradients, "adds to no gradients")
+
+
+def positional(operator, values):
     """The operator's positional arguments by name: PyTorch's releases differ in which there are."""
     arguments = []
     for argument in operator._schema.arguments:
@@ -117,7 +98,7 @@ def _positional(operator, values):
     return arguments
 
 
-def _keywords(operator, values):
+def keywords(operator, values):
     return {
         argument.name: values[argument.name]
         for argument in operator._schema.arguments
@@ -128,32 +109,40 @@ def _keywords(operator, values):
 class _OwnGradients:
     """A contestant that writes to gradients and a workspace that are made here."""
 
-    def __init__(self, inputs, workspace_bytes):
+    def __init__(self, inputs, problem, workspace_bytes):
         self._inputs = inputs
-        self._gradients = [inputs.empty_gradient() for _ in range(3)]
+        self._accumulates = problem.accumulate_gradients
+        dtype = torch.float32 if problem.gradient_type == "fp32" else inputs.torch_dtype
+        self._gradients = [inputs.empty(x, dtype) for x in (inputs.query, inputs.key, inputs.value)]
+        self.start_over()
         # PyTorch's allocations are aligned to 512 bytes.
         self._workspace = torch.empty(max(workspace_bytes, 1), dtype=torch.uint8, device="cuda")
 
-    def _pointers(self):
+    def _tensors(self):
         i = self._inputs
-        tensors = (i.query, i.key, i.value, i.out, i.grad_out, i.lse, *self._gradients)
-        return [tensor.data_ptr() for tensor in tensors]
+        return (i.query, i.key, i.value, i.out, i.grad_out, *self._gradients)
 
     def gradients(self):
         return self._gradients
 
+    def start_over(self):
+        """NaN throughout where they are written: what a kernel leaves out shows."""
+        for gradient in self._gradients:
+            gradient.fill_(0 if self._accumulates else float("nan"))
+
 
 class Backlight(_OwnGradients):
-    """A kernel of ours, by its name."""
+    """A kernel of ours, by its name. `plan` is for a problem of these inputs."""
 
-    def __init__(self, session, kernel, inputs):
+    def __init__(self, kernel, plan, problem, inputs):
         self.name = f"backlight/{kernel}"
-        self._plan = session.plan(inputs.cell, inputs.dtype, kernel)
-        self.description = self._plan.description
-        super().__init__(inputs, self._plan.workspace_bytes)
-        self.run = self._plan.enqueue(
-            self._pointers(),
-            inputs.strides,
+        self._plan = plan
+        self.description = plan.description
+        super().__init__(inputs, problem, plan.workspace_bytes)
+        self.run = plan.enqueue(
+            [(x.data_ptr(), *x.stride()[:3]) for x in self._tensors()],
+            (inputs.lse.data_ptr(), *inputs.lse.stride()[:2]),
+            0 if inputs.starts is None else inputs.starts.data_ptr(),
             self._workspace.data_ptr(),
             torch.cuda.current_stream().cuda_stream,
         )
@@ -189,21 +178,26 @@ class FlashAttention3(_OwnGradients):
     name = "fa3"
 
     def __init__(self, library, inputs):
-        if inputs.dtype != "bf16":
-            raise ValueError(f"dtype is {inputs.dtype}: the FlashAttention-3 library takes bf16 only")
+        problem = inputs.problem
+        require(inputs, "fa3", inputs.dtype == "bf16", f"takes bf16 only, not {inputs.dtype}")
+        require(inputs, "fa3", problem.is_plain, "takes plain problems only through its library")
         self.description = library.description
-        cell = inputs.cell
-        shape = (cell.batch, cell.heads, cell.seqlen)
-        super().__init__(inputs, library.workspace_bytes(cell.head_dim, cell.causal, *shape))
-        layout = {"bhsd": 0, "bshd": 1}[inputs.layout]
+        shape = (problem.batch, problem.heads, problem.seqlen)
+        workspace = library.workspace_bytes(problem.head_dim, problem.causal, *shape)
+        super().__init__(inputs, problem, workspace)
+        *read, d_q, d_k, d_v = (x.data_ptr() for x in self._tensors())
         arguments = (
-            cell.head_dim,
-            cell.causal,
-            layout,
+            problem.head_dim,
+            problem.causal,
+            {"bhsd": 0, "bshd": 1}[inputs.layout],
             *shape,
-            *self._pointers(),
+            *read,
+            inputs.lse.data_ptr(),
+            d_q,
+            d_k,
+            d_v,
             self._workspace.data_ptr(),
-            cell.softmax_scale,
+            problem.softmax_scale,
             torch.cuda.current_stream().cuda_stream,
         )
 

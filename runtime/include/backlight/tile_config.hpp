@@ -96,7 +96,9 @@ std::span<const KernelPreset> kernel_presets() noexcept;
 /// The configuration of that name; throws `unknown_kernel` with the names there are.
 const TileConfig& kernel_preset(std::string_view name);
 
-/// Dynamic shared memory of a thread block of the main kernel, in bytes.
-std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim) noexcept;
+/// Dynamic shared memory of a thread block of the main kernel, in bytes; that of mma_resident draws
+/// tickets for deterministic problems too.
+std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim,
+                                bool deterministic = false) noexcept;
 
 }  // namespace backlight

@@ -20,10 +20,11 @@ KernelPlan delta_kernel(const AttentionProblem& problem, const TileConfig& confi
         .integer("rows_per_block", rows_per_block)
         .boolean("statistics_in_fragment_order", config.family != KernelFamily::mma,
                  "as kernels with keys as rows read them")
-        .boolean("counts_progress", converts_d_q(config),
+        .boolean("counts_progress", takes_tickets(problem, config),
                  "blocks of the main kernel wait for each other");
     write_partial_query_tiles(specialisation, problem, config);
     write_head_dims(specialisation, problem);
+    write_deterministic(specialisation, problem);
     const std::int64_t row_blocks = tiles_of(padded_seqlen_q(problem, config), rows_per_block);
     return {
         .request = {.source = "attention_backward_delta.cu",
@@ -56,6 +57,8 @@ kernel::DeltaArguments delta_arguments(const AttentionProblem& problem, const Ti
         .heads = static_cast<int>(problem.heads),
         .seqlen_q = static_cast<int>(problem.seqlen_q),
         .padded_seqlen_q = static_cast<int>(padded_seqlen_q(problem, config)),
+        .turns = layout.turn_counters(workspace),
+        .query_tiles = static_cast<int>(query_tiles(problem, config)),
     };
 }
 

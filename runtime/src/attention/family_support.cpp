@@ -48,7 +48,8 @@ constexpr Features features_of(KernelFamily family) {
                     .oblong_causal = true,
                     .window = true,
                     .fp32_gradients = true,
-                    .accumulated_gradients = true};
+                    .accumulated_gradients = true,
+                    .deterministic = true};
         case KernelFamily::mma:
             return {};
     }

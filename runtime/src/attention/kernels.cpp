@@ -87,6 +87,13 @@ void write_gradient_type(compiler::SpecialisationWriter& specialisation,
     }
 }
 
+void write_deterministic(compiler::SpecialisationWriter& specialisation,
+                         const AttentionProblem& problem) {
+    if (problem.deterministic) {
+        specialisation.boolean("deterministic", true, "dQ is summed in one order");
+    }
+}
+
 MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& config,
                              const BackwardTensors& tensors, const WorkspaceLayout& layout,
                              void* workspace, const EncodeMap& encode) {

@@ -116,6 +116,8 @@ void write_head_dims(compiler::SpecialisationWriter& specialisation,
                      const AttentionProblem& problem);
 void write_gradient_type(compiler::SpecialisationWriter& specialisation,
                          const AttentionProblem& problem);
+void write_deterministic(compiler::SpecialisationWriter& specialisation,
+                         const AttentionProblem& problem);
 
 /// What `inspect` and a plan tell of a compiled kernel.
 KernelResources kernel_resources(const KernelPlan& plan, const compiler::KernelLookup& compiled);

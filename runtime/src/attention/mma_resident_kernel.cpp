@@ -39,7 +39,8 @@ void write_band(compiler::SpecialisationWriter& specialisation, const AttentionP
 KernelPlan mma_resident_kernel(const AttentionProblem& problem, const TileConfig& config,
                                const device::Target& target, int mma_repeats) {
     const bool constant = config.sequence_lengths == SequenceLengths::compile_time;
-    const std::size_t shared_bytes = shared_memory_bytes(config, tile_head_dim(problem));
+    const std::size_t shared_bytes =
+        shared_memory_bytes(config, tile_head_dim(problem), problem.deterministic);
 
     compiler::SpecialisationWriter specialisation("attention_backward_mma_resident");
     specialisation.type("Element", element_type(problem.dtype))
@@ -60,6 +61,7 @@ KernelPlan mma_resident_kernel(const AttentionProblem& problem, const TileConfig
     }
     write_head_dims(specialisation, problem);
     write_gradient_type(specialisation, problem);
+    write_deterministic(specialisation, problem);
     write_band(specialisation, problem, config);
     if (problem.heads != problem.effective_heads_kv()) {
         specialisation.boolean("grouped_heads", true, "several of queries use one of keys");
@@ -102,6 +104,7 @@ kernel::MmaResidentArguments mma_resident_arguments(const AttentionProblem& prob
     const MaskBand band(problem);
     arguments.first_diagonal = static_cast<int>(band.first_diagonal);
     arguments.last_diagonal = static_cast<int>(band.last_diagonal);
+    arguments.turns = layout.turn_counters(workspace);
     return arguments;
 }
 

@@ -14,6 +14,12 @@ constexpr bool converts_d_q(const TileConfig& config) noexcept {
     return config.family == KernelFamily::wgmma || config.converts_d_q;
 }
 
+/// Whether the main kernel's blocks draw what they work on from a counter, since they wait for each
+/// other.
+constexpr bool takes_tickets(const AttentionProblem& problem, const TileConfig& config) noexcept {
+    return converts_d_q(config) || problem.deterministic;
+}
+
 /// How the tickets of a kernel that takes heads (of keys and values) in groups are made of rounds:
 /// see Work in attention_backward_rounds/work.cuh. The problem and the configuration are valid.
 struct Rounds {
@@ -22,7 +28,8 @@ struct Rounds {
     std::int64_t groups;
     std::int64_t resident_blocks;
     /// Groups between a head's key tiles and the conversion of its dQ. When a group's last tile is
-    /// begun, as many others are under way as there are blocks: that many tickets later it is done.
+    /// begun, as many others are under way as there are blocks: that many tickets later it is done;
+    /// twice as many where the longest tiles begin last.
     std::int64_t conversion_lag = 0;
     /// Heads whose dQ the accumulator holds at a time. A place is needed from its head's first
     /// ticket to its conversion; twice as many tickets again as there are blocks keep anyone from
@@ -40,7 +47,8 @@ struct Rounds {
         groups = ceiling_quotient(heads, group_heads);
         accumulator_heads = heads;
         if (converts_d_q(config)) {
-            conversion_lag = 1 + ceiling_quotient(resident_blocks, tickets_a_round);
+            const std::int64_t under_way = (problem.deterministic ? 2 : 1) * resident_blocks;
+            conversion_lag = 1 + ceiling_quotient(under_way, tickets_a_round);
             const std::int64_t accumulator_groups =
                 conversion_lag + 1 + ceiling_quotient(2 * resident_blocks, tickets_a_round);
             accumulator_heads = std::min(accumulator_groups * group_heads, heads);

@@ -272,7 +272,8 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
         validate_rounds(config, problem);
     }
 
-    const std::size_t shared = shared_memory_bytes(config, tile_head_dim(problem));
+    const std::size_t shared =
+        shared_memory_bytes(config, tile_head_dim(problem), problem.deterministic);
     if (shared > target.shared_bytes_per_block) {
         throw Error(ErrorCode::shared_memory_exceeded,
                     fmt::format("the configuration {} needs {} bytes of shared memory at head_dim "

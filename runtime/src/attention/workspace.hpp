@@ -36,6 +36,11 @@ struct WorkspaceLayout {
                 static_cast<std::size_t>(Rounds(problem, config).accumulator_heads *
                                          (problem.heads / problem.effective_heads_kv()));
         }
+        if (problem.deterministic) {
+            counters = 1 + 2 * batch_heads;
+            turns = counters;
+            counters += batch_heads * static_cast<std::size_t>(query_tiles(problem, config));
+        }
         d_q_accumulator_offset = aligned(counters_offset + counters * sizeof(unsigned));
         bytes = d_q_accumulator_offset + accumulator_heads * head_rows *
                                              static_cast<std::size_t>(tile_head_dim(problem)) *
@@ -57,6 +62,11 @@ struct WorkspaceLayout {
         return {.tickets = first, .added = first + 1, .converted = first + 1 + batch_heads};
     }
 
+    /// Of deterministic problems, (batch, heads, query tiles).
+    unsigned* turn_counters(void* workspace) const noexcept {
+        return counters(workspace).tickets + turns;
+    }
+
     kernel::RowStatistics* row_statistics(void* workspace) const noexcept {
         return static_cast<kernel::RowStatistics*>(workspace);
     }
@@ -69,6 +79,7 @@ struct WorkspaceLayout {
     std::size_t batch_heads = 0;
     std::size_t accumulator_heads = 0;  // of queries, whose dQ the accumulator holds at a time
     std::size_t counters_offset = 0;
+    std::size_t turns = 0;  // counters that lie before those of turns
     std::size_t d_q_accumulator_offset = 0;
     std::size_t bytes = 0;
 };

@@ -27,7 +27,8 @@ TileConfig hopper_wgmma(const AttentionProblem& problem) {
 /// exchanges.
 /// With the causal mask heads are taken together, so that long tiles run first, as many as fill a
 /// third of the 96 MB of L2 cache of a GeForce RTX 5090: Q, dO and dQ in fp32 take 8 bytes an
-/// element. Without it all tiles are alike, and one head is enough. v5 leaves out what v4 moves
+/// element. Without it all tiles are alike, and one head is enough; but where blocks add to dQ in
+/// turn, fewer of the same head are then in each other's way. v5 leaves out what v4 moves
 /// through memory before and after its main kernel, which an H200's memory does as fast: there v4
 /// is equal at long lengths and up to 4 % faster at N = 512.
 TileConfig resident(const AttentionProblem& problem, const device::Target& target) {
@@ -39,7 +40,7 @@ TileConfig resident(const AttentionProblem& problem, const device::Target& targe
         config.block_q = 64;
     }
     config.heads_per_group = 1;
-    if (problem.causal) {
+    if (problem.causal || problem.deterministic) {
         constexpr std::int64_t group_elements = (std::int64_t{32} << 20U) / 8;
         constexpr std::int64_t most_heads = 64;
         // One after the other: a problem that is refused later may have any numbers.
