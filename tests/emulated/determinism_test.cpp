@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "mma_resident_edits.hpp"
+#include "kernel_edits.hpp"
 
 namespace backlight::test {
 

@@ -66,9 +66,19 @@ TEST_CASE("v5: a place of the accumulator that is taken too early or unclean is 
         {"rows of another share converted",
          edit("conversion.first_query_tile * block_q + rows_.first_row", "rows_.first_row"),
          {}},
-        {"dQ without its scale", edit("arguments_.softmax_scale,\n", "1,\n"), {}},
+        {"dQ without its scale", edit("scale_at_store(arguments_.softmax_scale),\n", "1,\n"), {}},
     };
     require_found_with_three_places({"v5", 2}, faults);
+}
+
+TEST_CASE("v5: a count that never comes is a deadlock of blocks that run side by side too") {
+    const SourceEdit not_converted =
+        edit("count_global(arguments_.counters.converted + conversion.batch_head);", ";");
+    const SourceEdit not_added =
+        edit("count_global(arguments_.counters.added + key_tile_.batch_head);", ";");
+    require_found_with_three_places({"v5", 2},
+                                    {{"nobody told", not_converted, {deadlock}, side_by_side},
+                                     {"no sum told of", not_added, {deadlock}, side_by_side}});
 }
 
 TEST_CASE("v5: a counter that keeps what the run before has counted is found") {

@@ -134,6 +134,7 @@ void Block::run() {
         }
     }
     abandon();
+    launch_.counters->forget(told_to_wait_);
     current_ = outer;
     if (foreign_ != nullptr) {
         std::rethrow_exception(foreign_);
@@ -251,21 +252,24 @@ bool Block::make_progress() {
 }
 
 bool Block::look_at_counters() {
-    if ((counters_seen_ && launch_.alone) || (launch_.given_up && launch_.given_up())) {
+    const auto waits = [](const Thread& thread) {
+        return !thread.finished && thread.waiting == Waiting::global_counter;
+    };
+    if (std::ranges::none_of(threads_, waits) || (launch_.given_up && launch_.given_up())) {
         return false;
     }
-    bool waited = false;
+    const std::uint64_t counted = launch_.counters->counted();
+    if (counters_seen_ == counted) {
+        std::this_thread::yield();  // It is for other blocks to count.
+        return !launch_.counters->all_wait(counted, told_to_wait_);
+    }
     for (std::size_t index = 0; index < threads_.size(); ++index) {
-        if (!threads_[index].finished && threads_[index].waiting == Waiting::global_counter) {
+        if (waits(threads_[index])) {
             wake(index);
-            waited = true;
         }
     }
-    if (waited && counters_seen_) {
-        std::this_thread::yield();  // It is for other blocks to count.
-    }
-    counters_seen_ = true;
-    return waited;
+    counters_seen_ = counted;
+    return true;
 }
 
 std::string Block::waiting_for(const Thread& thread) const {
@@ -296,7 +300,7 @@ std::string Block::waiting_for(const Thread& thread) const {
         case Waiting::previous_kernel:
             return "waits for the previous kernel";
         case Waiting::global_counter:
-            return "waits for a counter in global memory, and no other block runs";
+            return "waits for a counter in global memory, and no block is left to count";
     }
     return {};
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "emulation/bank_conflicts.hpp"
+#include "emulation/counter_watch.hpp"
 #include "emulation/device_headers/emulator/machine.h"
 #include "emulation/device_memory.hpp"
 #include "emulation/fault.hpp"
@@ -41,8 +42,8 @@ struct BlockLaunch {
     bool has_wgmma = true;
     /// Where bank conflicts are counted; null: nowhere.
     BankConflicts* bank_conflicts = nullptr;
-    /// No other block runs at the same time: nobody counts while this one waits for a counter.
-    bool alone = false;
+    /// Of all blocks that run at the same time.
+    CounterWatch* counters = nullptr;
     /// A block that began before this one has failed: what it counts does not come. Empty: none.
     std::function<bool()> given_up = {};
     /// Returns when the kernel before this one has ended. Empty: it has.
@@ -373,8 +374,10 @@ class Block {
     /// 0: never; else once in that many chances.
     std::uint32_t yields_;
     std::uint32_t early_copies_;
-    /// All that wait for counters of global memory have looked since the block last counted.
-    bool counters_seen_ = false;
+    /// At how many counts all that wait for counters of global memory have looked last, and at how
+    /// many the block was last told that there is nothing to do but wait.
+    std::uint64_t counters_seen_ = CounterWatch::never;
+    CounterWatch::Told told_to_wait_ = CounterWatch::never;
 
     std::map<std::uint32_t, MBarrier> mbarriers_;
     std::array<NamedBarrier, 16> named_barriers_;

@@ -328,8 +328,10 @@ void Block::reduce_add_global(float* address, const float* values, int count, Si
 unsigned Block::add_global_counter(unsigned* counter, Site site) {
     maybe_yield();
     require(launch_.memory->check(counter, sizeof(*counter)), FaultKind::out_of_bounds, site);
-    counters_seen_ = false;
-    return std::atomic_ref<unsigned>(*counter).fetch_add(1, std::memory_order_acq_rel);
+    const unsigned before =
+        std::atomic_ref<unsigned>(*counter).fetch_add(1, std::memory_order_acq_rel);
+    launch_.counters->count();
+    return before;
 }
 
 unsigned Block::load_global_counter(const unsigned* counter, Site site) {

@@ -151,7 +151,7 @@ void GridRunner::run_block(const Launch& launch, std::uint32_t block, std::size_
                        .memory = &memory_,
                        .has_wgmma = has_wgmma_,
                        .bank_conflicts = bank_conflicts_,
-                       .alone = !several_,
+                       .counters = &counters_,
                        .given_up = [this, rank] { return failed_before(rank); },
                        .wait_for_previous = std::move(wait_for_previous),
                        .allow_next = std::move(allow_next)},
@@ -193,12 +193,13 @@ void GridRunner::run_blocks(const Launch& launch, const std::vector<std::uint32_
         for (std::size_t i = next++; i < blocks.size(); i = next++) {
             const std::size_t rank = most_held_blocks + i;
             if (failed_before(rank)) {
-                return;
+                break;
             }
             run_block(launch, blocks[i], rank);
         }
+        counters_.leave();
     };
-    several_ = workers > 1;
+    counters_.set_running(static_cast<int>(workers));
     std::vector<std::thread> others;
     for (std::size_t i = 1; i < workers; ++i) {
         others.emplace_back(work);
@@ -207,7 +208,7 @@ void GridRunner::run_blocks(const Launch& launch, const std::vector<std::uint32_
     for (std::thread& other : others) {
         other.join();
     }
-    several_ = false;
+    counters_.set_running(1);
 }
 
 void GridRunner::run(const Launch& launch, const Launch* next) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "emulation/bank_conflicts.hpp"
+#include "emulation/counter_watch.hpp"
 #include "emulation/device_memory.hpp"
 #include "emulation/emulated_runtime.hpp"
 #include "emulation/launch_queue.hpp"
@@ -70,8 +71,7 @@ class GridRunner {
     const DeviceMemory& memory_;
     BankConflicts* bank_conflicts_;
     bool has_wgmma_;
-    /// More than one block runs at a time.
-    bool several_ = false;
+    CounterWatch counters_;
     /// Blocks of the launch to come that have been started already.
     HeldBlocks started_early_;
     mutable std::mutex failure_mutex_;
