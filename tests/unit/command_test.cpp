@@ -349,7 +349,15 @@ TEST_CASE("a tensor rate that cannot be emulated is refused before any device is
     refused({"sm_120", "--host-time"}, {"invalid_argument", "sm_120", "host-time"});
     refused({"sm_120", "--profile", "v3"}, {"invalid_argument", "profile"});
     refused({"sm_120", "--plot", "times.svg"}, {"invalid_argument", "plot"});
+    refused({"sm_120", "--peak-tflops", "209"}, {"invalid_argument", "peak-tflops is 209"});
     refused({"sm_120"}, {"driver_not_found"});
+}
+
+TEST_CASE("a reproduction refuses a kernel that is given twice before it opens a device") {
+    const Environment driver_path("BACKLIGHT_DRIVER_PATH", no_driver);
+    check_failure({"bench", "--reproduce", "article", "--no-peers", "--kernel", "v2", "--kernel",
+                   "v3", "--kernel", "v2"},
+                  exit_failure, {"invalid_argument", "kernel is 'v2' twice"});
 }
 
 TEST_CASE("a command that is refused leaves no empty file where its JSON would have come") {

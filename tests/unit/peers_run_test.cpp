@@ -174,6 +174,9 @@ TEST_CASE("a run that fails tells its last lines and keeps what was written") {
 TEST_CASE("peers that are not wanted are not run") {
     Parts parts("exit 9\n");
     parts.options.wanted = false;
+    // Nor looked for.
+    parts.options.python.clear();
+    const Environment variable("BACKLIGHT_PYTHON", "/nonexistent/python");
     const PeersRun run = run_peers(parts.find(), request);
     CHECK(run.command.empty());
     CHECK(contains(run.problem, "--no-peers"));

@@ -273,6 +273,12 @@ std::string table_name(const std::string& name, const TileConfig& config) {
     return name == default_kernel ? fmt::format("{} ({})", name, config_name(config)) : name;
 }
 
+NamedConfig named_for(const NamedConfig& named, const AttentionProblem& problem,
+                      const device::Target& target) {
+    const TileConfig config = config_for(named, problem, target);
+    return {.name = table_name(named.name, config), .config = config};
+}
+
 NamedConfig parse_kernel(std::string_view text) {
     if (text == default_kernel) {
         return {.name = default_kernel, .config = {}};

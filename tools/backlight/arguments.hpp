@@ -67,6 +67,10 @@ TileConfig config_for(const NamedConfig& named, const AttentionProblem& problem,
 /// "wgmma_64_128_16_2_heads_8".
 std::string config_name(const TileConfig& config);
 
+/// The same under the name that tables give it.
+NamedConfig named_for(const NamedConfig& named, const AttentionProblem& problem,
+                      const device::Target& target);
+
 /// How tables tell which configuration "default" was of: "default (v4)"; other names as they are.
 std::string table_name(const std::string& name, const TileConfig& config);
 

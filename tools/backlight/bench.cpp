@@ -77,6 +77,12 @@ std::optional<device::Target> emulated_target(const BenchOptions& options,
     }
     const device::Target target = device::target_by_name(options.emulate_tensor_rate);
     mma_rate(target);
+    if (options.peak_tflops) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("peak-tflops is {}: it must be left out with emulate-tensor-rate, "
+                                "under which the slowed rate is measured",
+                                *options.peak_tflops));
+    }
     for (const auto& [given, name] :
          {std::pair{options.host_time, "host-time"}, std::pair{!options.profile.empty(), "profile"},
           std::pair{!options.plot.empty(), "plot"}}) {

@@ -3,16 +3,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
-#include <cstdint>
 #include <memory>
-#include <optional>
 
 #include "arguments.hpp"
 #include "backlight/error.hpp"
 #include "bench.hpp"
 #include "cache_command.hpp"
 #include "doctor.hpp"
+#include "emulation_arguments.hpp"
 #include "inspect.hpp"
 #include "prebuild.hpp"
 #include "reproduce_command.hpp"
@@ -39,61 +37,6 @@ int cuda_ordinal(const DeviceChoice& device, const char* rule) {
     }
     return device.ordinal;
 }
-
-std::uint64_t parse_seed(const std::string& text) {
-    std::uint64_t seed = 0;
-    const char* const end = text.data() + text.size();
-    const auto [next, failure] = std::from_chars(text.data(), end, seed);
-    if (failure != std::errc{} || next != end) {
-        throw refused("seed", text, "a whole number from 0 to 18446744073709551615 (2^64 - 1)");
-    }
-    return seed;
-}
-
-/// The options of the emulated device, for subcommands that run kernels on it.
-struct EmulationArguments {
-    std::optional<std::string> seed;
-    std::string grid_order;
-    bool debug_kernels = false;
-    bool bank_conflicts = false;
-
-    void add_to(CLI::App& command) {
-        // CLI11 by itself would take -1, and what is too large, for another number.
-        command.add_option("--seed", seed, "Of the emulated device's schedules [1]");
-        command.add_option(
-            "--grid-order", grid_order,
-            "Of the emulated device's blocks: ascending, descending or random [random]");
-        command.add_flag("--debug-kernels", debug_kernels,
-                         "Compile the emulated device's kernels for a debugger");
-        command.add_flag("--bank-conflicts", bank_conflicts,
-                         "Count them on the emulated device, by place in the kernel");
-    }
-
-    DeviceChoice applied_to(DeviceChoice device) const {
-        constexpr const char* rule =
-            "left out with a CUDA device: it is an option of --device emulated";
-        if (seed && !device.emulation) {
-            throw refused("seed", *seed, rule);
-        }
-        if (!grid_order.empty() && !device.emulation) {
-            throw refused("grid-order", grid_order, rule);
-        }
-        if ((debug_kernels || bank_conflicts) && !device.emulation) {
-            throw refused(debug_kernels ? "debug-kernels" : "bank-conflicts", "given", rule);
-        }
-        if (seed) {
-            device.emulation->seed = parse_seed(*seed);
-        }
-        if (!grid_order.empty()) {
-            device.emulation->grid_order = parse_grid_order(grid_order);
-        }
-        if (device.emulation) {
-            device.emulation->debug_kernels = debug_kernels;
-            device.emulation->count_bank_conflicts = bank_conflicts;
-        }
-        return device;
-    }
-};
 
 void add_bench(const Setup& setup) {
     struct Arguments {

@@ -173,14 +173,16 @@ fs::path executable_folder() {
 
 PeersTools find_peers(const PeersOptions& options, const fs::path& program_folder) {
     PeersTools tools;
+    if (!options.wanted) {
+        tools.problem = "left out by --no-peers";
+        return tools;
+    }
     tools.python = find_python(options);
     tools.script =
         find_file("peers-script", options.script, program_folder, script_folders, script_name);
     tools.bridge =
         find_file("peers-bridge", options.bridge, program_folder, bridge_folders, bridge_name);
-    if (!options.wanted) {
-        tools.problem = "left out by --no-peers";
-    } else if (tools.script.empty()) {
+    if (tools.script.empty()) {
         tools.problem = fmt::format("{} is in none of {}: --peers-script names it", script_name,
                                     places(program_folder, script_folders));
     } else if (tools.bridge.empty()) {

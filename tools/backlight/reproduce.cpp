@@ -163,6 +163,14 @@ void check_options(const ReproduceOptions& options) {
                                 options.repeats, least_reported_repeats));
     }
     std::ranges::for_each(options.kernels, kernel_preset);
+    for (const std::string& kernel : options.kernels) {
+        if (std::ranges::count(options.kernels, kernel) > 1) {
+            throw Error(ErrorCode::invalid_argument,
+                        fmt::format("kernel is '{}' twice: with --reproduce each must be given "
+                                    "once, as a row of the table",
+                                    kernel));
+        }
+    }
     check_json_path(options.json);
 }
 

@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <iostream>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -44,8 +41,9 @@ json to_json(const std::vector<GradientDifference>& differences) {
 class Verification {
   public:
     /// `twin`: what to compare with, or null.
-    Verification(SupportKernels& support, std::vector<NamedConfig> kernels, EmulatedTwin* twin)
-        : support_(support), kernels_(std::move(kernels)), twin_(twin) {}
+    Verification(SupportKernels& support, std::vector<NamedConfig> kernels, EmulatedTwin* twin,
+                 VerificationTally& tally)
+        : support_(support), kernels_(std::move(kernels)), twin_(twin), tally_(tally) {}
 
     void run(const ProblemGroup& group, const ProblemAxes& axes) {
         std::vector<KernelSummary> summaries(kernels_.size());
@@ -66,38 +64,22 @@ class Verification {
                     differences = twin_->compare(report, *kernel, check.data().gradients());
                 }
                 summaries[i].add(report);
-                reports_.push_back(to_json(report));
+                json& document = tally_.add(report);
                 if (twin_ != nullptr) {
-                    reports_.back()["against_emulated"] = to_json(differences);
+                    document["against_emulated"] = to_json(differences);
                 }
-                add_failures(report, failures_);
             }
         }
         for (std::size_t i = 0; i < kernels_.size(); ++i) {
-            const KernelSummary& summary = summaries[i];
-            if (summary.problems() == 0) {
-                continue;
-            }
-            fmt::print("{}", summary.line(group.name, kernels_[i].name, axes));
-            problems_ += summary.problems();
-            failed_ += summary.failed();
+            tally_.add_line(summaries[i], summaries[i].line(group.name, kernels_[i].name, axes));
         }
-        std::fflush(stdout);
     }
-
-    int problems() const noexcept { return problems_; }
-    int failed() const noexcept { return failed_; }
-    const std::vector<std::string>& failures() const noexcept { return failures_; }
-    const json& reports() const noexcept { return reports_; }
 
   private:
     SupportKernels& support_;
     std::vector<NamedConfig> kernels_;
     EmulatedTwin* twin_;
-    json reports_ = json::array();
-    std::vector<std::string> failures_;
-    int problems_ = 0;
-    int failed_ = 0;
+    VerificationTally& tally_;
 };
 
 std::vector<ProblemAxes> all_axes(const VerifyOptions& options) {
@@ -191,44 +173,33 @@ int verify(const VerifyOptions& options) {
     const std::vector<NamedConfig> kernels = named_configs(options.kernels, options.tiles);
     const std::vector<ProblemAxes> axes = all_axes(options);
     const std::unique_ptr<Session> session = open_session(options.device);
-    Runtime& runtime = session->runtime();
     SupportKernels support(*session);
     std::unique_ptr<EmulatedTwin> twin;
     if (options.against_emulated) {
         twin = std::make_unique<EmulatedTwin>();
     }
-    Verification verification(support, kernels, twin.get());
-    const auto start = std::chrono::steady_clock::now();
+    VerificationTally tally;
+    Verification verification(support, kernels, twin.get(), tally);
 
     require_taken(*session, axes, kernels);
     if (options.device.emulation || twin != nullptr) {
         compile_all(twin != nullptr ? twin->session() : *session, axes, kernels);
     }
-    print_heading(runtime, options.device);
+    print_heading(session->runtime(), options.device);
     for (const ProblemAxes& each : axes) {
         for (const ProblemGroup& group : problem_groups(each)) {
             verification.run(group, each);
         }
     }
 
-    print_failures(options, verification.failures());
-    if (twin != nullptr) {
-        fmt::print("\ndK and dV of the GPU and the emulated device: relative L2 up to {:.1e}\n",
-                   twin->largest());
-    }
-    print_bank_conflicts(*session);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    fmt::print("\n{} problems, {} failed ({:.1f} s)\n", verification.problems(),
-               verification.failed(), seconds.count());
-    if (!options.json.empty()) {
-        json document = environment(runtime, options.device);
-        document["problems"] = verification.problems();
-        document["failed"] = verification.failed();
-        document["seconds"] = seconds.count();
-        document["reports"] = verification.reports();
-        write_json(options.json, document, std::cout);
-    }
-    return verification.failed() == 0 ? 0 : 1;
+    tally.finish(
+        options, *session, json::object(),
+        twin == nullptr
+            ? ""
+            : fmt::format(
+                  "\ndK and dV of the GPU and the emulated device: relative L2 up to {:.1e}\n",
+                  twin->largest()));
+    return tally.failed() == 0 ? 0 : 1;
 }
 
 }  // namespace backlight::tool

@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <iostream>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "grid_share.hpp"
@@ -45,8 +43,8 @@ std::vector<HeadDimsGroup> by_head_dims(const std::vector<CheckedProblem>& probl
 
 class GridRun {
   public:
-    GridRun(const VerifyOptions& options, Session& session)
-        : options_(options), session_(session), support_(session) {}
+    GridRun(const VerifyOptions& options, Session& session, VerificationTally& tally)
+        : options_(options), session_(session), support_(session), tally_(tally) {}
 
     void run(const NamedConfig& kernel, const GridShare& share) {
         compile(kernel, share.problems);
@@ -56,28 +54,17 @@ class GridRun {
                 problem.repeats = options_.repeats.value_or(problem.repeats);
                 ProblemCheck check(support_, problem);
                 const ProblemReport report =
-                    checked_report(session_, check, problem, named_for(kernel, problem.problem));
+                    checked_report(session_, check, problem, taken_kernel(kernel, problem.problem));
                 summary.add(report);
-                reports_.push_back(to_json(report));
-                add_failures(report, failures_);
+                tally_.add(report);
             }
-            fmt::print("{}", summary.line("grid", kernel.name, group.head_dims));
-            std::fflush(stdout);
-            problems_ += summary.problems();
-            failed_ += summary.failed();
+            tally_.add_line(summary, summary.line("grid", kernel.name, group.head_dims));
         }
     }
 
-    int problems() const noexcept { return problems_; }
-    int failed() const noexcept { return failed_; }
-    const std::vector<std::string>& failures() const noexcept { return failures_; }
-    const json& reports() const noexcept { return reports_; }
-
   private:
-    NamedConfig named_for(const NamedConfig& kernel, const AttentionProblem& problem) const {
-        const TileConfig config =
-            config_for(kernel, problem, session_.device().properties().target);
-        return {.name = table_name(kernel.name, config), .config = config};
+    NamedConfig taken_kernel(const NamedConfig& kernel, const AttentionProblem& problem) const {
+        return named_for(kernel, problem, session_.device().properties().target);
     }
 
     /// Nearly each problem has kernels of its own, which take a core a second or more.
@@ -85,17 +72,14 @@ class GridRun {
         verification::parallel_for(
             static_cast<std::int64_t>(problems.size()), [&](std::int64_t index) {
                 const AttentionProblem& problem = problems[static_cast<std::size_t>(index)].problem;
-                session_.runtime().backward(problem, named_for(kernel, problem).config);
+                session_.runtime().backward(problem, taken_kernel(kernel, problem).config);
             });
     }
 
     const VerifyOptions& options_;
     Session& session_;
     SupportKernels support_;
-    json reports_ = json::array();
-    std::vector<std::string> failures_;
-    int problems_ = 0;
-    int failed_ = 0;
+    VerificationTally& tally_;
 };
 
 json to_json(const std::string& kernel, const GridShare& share) {
@@ -118,7 +102,7 @@ int verify_grid(const VerifyOptions& options) {
     const VerificationGrid grid(*options.grid, options.head_dims, options.dtypes);
     const std::unique_ptr<Session> session = open_session(options.device);
     const device::Target& target = session->device().properties().target;
-    const auto start = std::chrono::steady_clock::now();
+    VerificationTally tally;
 
     std::vector<GridShare> shares;
     for (const NamedConfig& kernel : kernels) {
@@ -126,7 +110,7 @@ int verify_grid(const VerifyOptions& options) {
     }
 
     print_heading(session->runtime(), options.device);
-    GridRun run(options, *session);
+    GridRun run(options, *session, tally);
     for (std::size_t i = 0; i < kernels.size(); ++i) {
         run.run(kernels[i], shares[i]);
     }
@@ -137,23 +121,10 @@ int verify_grid(const VerifyOptions& options) {
         not_taken.push_back(to_json(kernels[i].name, shares[i]));
     }
 
-    print_failures(options, run.failures());
-    print_bank_conflicts(*session);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    fmt::print("\n{} problems, {} failed ({:.1f} s)\n", run.problems(), run.failed(),
-               seconds.count());
-    if (!options.json.empty()) {
-        json document = environment(session->runtime(), options.device);
-        document["grid"] = to_string(*options.grid);
-        document["problems"] = run.problems();
-        document["failed"] = run.failed();
-        document["seconds"] = seconds.count();
-        document["kernels"] = not_taken;
-        document["reports"] = run.reports();
-        write_json(options.json, document, std::cout);
-    }
+    tally.finish(options, *session,
+                 {{"grid", to_string(*options.grid)}, {"kernels", std::move(not_taken)}});
     // A kernel that was asked for and takes nothing has not been verified.
-    return run.failed() == 0 && run.problems() > 0 ? 0 : 1;
+    return tally.failed() == 0 && tally.problems() > 0 ? 0 : 1;
 }
 
 }  // namespace backlight::tool

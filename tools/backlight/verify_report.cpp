@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iostream>
 
 #include "backlight/error.hpp"
 #include "bench_report.hpp"
 #include "emulation/emulated_device.hpp"
 #include "emulation/host_compiler.hpp"
+#include "json_file.hpp"
 #include "runtime_implementation.hpp"
 #include "tuning/search_space.hpp"
 #include "verify_table.hpp"
@@ -18,6 +20,39 @@
 namespace backlight::tool {
 
 using nlohmann::json;
+
+namespace {
+
+void print_failures(const VerifyOptions& options, const std::vector<std::string>& failures) {
+    constexpr std::size_t most_failures = 40;
+    for (std::size_t i = 0; i < std::min(failures.size(), most_failures); ++i) {
+        fmt::print("\nFAILED {}", failures[i]);
+    }
+    if (failures.size() > most_failures) {
+        fmt::print("\n… and {} more", failures.size() - most_failures);
+    }
+    if (!failures.empty() && options.device.emulation) {
+        fmt::print("\n\nThe same schedules again: {}", replay_command(options));
+    }
+}
+
+/// The emulated device's counts, where it was asked to make them.
+void print_bank_conflicts(const Session& session) {
+    const auto* const device = dynamic_cast<const emulation::EmulatedDevice*>(&session.device());
+    const auto counts =
+        device != nullptr ? device->bank_conflicts() : std::vector<emulation::BankConflictCount>{};
+    if (counts.empty()) {
+        return;
+    }
+    fmt::print(
+        "\nShared memory, by place: executions by a warp, wavefronts, the fewest possible\n");
+    for (const emulation::BankConflictCount& count : counts) {
+        fmt::print("{:<60} {:>12} {:>12} {:>12}\n", count.site, count.executions, count.wavefronts,
+                   count.least_wavefronts);
+    }
+}
+
+}  // namespace
 
 json finite_or_null(double value) {
     return std::isfinite(value) ? json(value) : json(nullptr);
@@ -73,7 +108,7 @@ std::optional<NamedConfig> kernel_for(const Session& session,
         (kernel.is_default() && std::ranges::any_of(kernels, is_named))) {
         return std::nullopt;
     }
-    return NamedConfig{.name = table_name(kernel.name, config), .config = config};
+    return named_for(kernel, problem, target);
 }
 
 ProblemReport checked_report(Session& session, ProblemCheck& check, const CheckedProblem& problem,
@@ -88,13 +123,6 @@ ProblemReport checked_report(Session& session, ProblemCheck& check, const Checke
         }
         return {
             .problem = problem, .kernel = kernel.name, .tensors = {}, .failures = {error.what()}};
-    }
-}
-
-void add_failures(const ProblemReport& report, std::vector<std::string>& failures) {
-    for (const std::string& failure : report.failures) {
-        failures.push_back(
-            fmt::format("{} {}: {}", report.kernel, to_string(report.problem), failure));
     }
 }
 
@@ -113,32 +141,41 @@ void print_heading(Runtime& runtime, const DeviceChoice& device) {
     std::fflush(stdout);
 }
 
-void print_failures(const VerifyOptions& options, const std::vector<std::string>& failures) {
-    constexpr std::size_t most_failures = 40;
-    for (std::size_t i = 0; i < std::min(failures.size(), most_failures); ++i) {
-        fmt::print("\nFAILED {}", failures[i]);
+nlohmann::json& VerificationTally::add(const ProblemReport& report) {
+    for (const std::string& failure : report.failures) {
+        failures_.push_back(
+            fmt::format("{} {}: {}", report.kernel, to_string(report.problem), failure));
     }
-    if (failures.size() > most_failures) {
-        fmt::print("\n… and {} more", failures.size() - most_failures);
-    }
-    if (!failures.empty() && options.device.emulation) {
-        fmt::print("\n\nThe same schedules again: {}", replay_command(options));
+    reports_.push_back(to_json(report));
+    return reports_.back();
+}
+
+void VerificationTally::add_line(const KernelSummary& summary, const std::string& line) {
+    if (summary.problems() > 0) {
+        fmt::print("{}", line);
+        std::fflush(stdout);
+        problems_ += summary.problems();
+        failed_ += summary.failed();
     }
 }
 
-void print_bank_conflicts(const Session& session) {
-    const auto* const device = dynamic_cast<const emulation::EmulatedDevice*>(&session.device());
-    const auto counts =
-        device != nullptr ? device->bank_conflicts() : std::vector<emulation::BankConflictCount>{};
-    if (counts.empty()) {
+void VerificationTally::finish(const VerifyOptions& options, Session& session, json more,
+                               const std::string& remark) {
+    print_failures(options, failures_);
+    fmt::print("{}", remark);
+    print_bank_conflicts(session);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_;
+    fmt::print("\n{} problems, {} failed ({:.1f} s)\n", problems_, failed_, seconds.count());
+    if (options.json.empty()) {
         return;
     }
-    fmt::print(
-        "\nShared memory, by place: executions by a warp, wavefronts, the fewest possible\n");
-    for (const emulation::BankConflictCount& count : counts) {
-        fmt::print("{:<60} {:>12} {:>12} {:>12}\n", count.site, count.executions, count.wavefronts,
-                   count.least_wavefronts);
-    }
+    json document = environment(session.runtime(), options.device);
+    document["problems"] = problems_;
+    document["failed"] = failed_;
+    document["seconds"] = seconds.count();
+    document["reports"] = reports_;
+    document.update(more);
+    write_json(options.json, document, std::cout);
 }
 
 std::string replay_command(const VerifyOptions& options) {

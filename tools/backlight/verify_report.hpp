@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include "problem_check.hpp"
 #include "session/session.hpp"
 #include "verify.hpp"
+#include "verify_table.hpp"
 
 // What `verify` and `verify --grid` have in common.
 namespace backlight::tool {
@@ -33,12 +35,31 @@ std::optional<NamedConfig> kernel_for(const Session& session,
 ProblemReport checked_report(Session& session, ProblemCheck& check, const CheckedProblem& problem,
                              const NamedConfig& kernel);
 
-/// "v3 batch=1 …: dQ: …" for each of the report's failures.
-void add_failures(const ProblemReport& report, std::vector<std::string>& failures);
-
 void print_heading(Runtime& runtime, const DeviceChoice& device);
-void print_failures(const VerifyOptions& options, const std::vector<std::string>& failures);
-/// The emulated device's counts, where it was asked to make them.
-void print_bank_conflicts(const Session& session);
+
+/// What came of a verification so far, from the heading on.
+class VerificationTally {
+  public:
+    /// The report goes into the JSON; what is returned stands there, to be added to.
+    nlohmann::json& add(const ProblemReport& report);
+    /// A line of the table and the problems that it is of, if it is of any.
+    void add_line(const KernelSummary& summary, const std::string& line);
+
+    /// Prints what failed, a remark if there is one, the emulated device's counts and the sums, and
+    /// writes the JSON, with `more` in it, where it is asked for.
+    void finish(const VerifyOptions& options, Session& session, nlohmann::json more = {},
+                const std::string& remark = {});
+
+    int problems() const noexcept { return problems_; }
+    int failed() const noexcept { return failed_; }
+
+  private:
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+    nlohmann::json reports_ = nlohmann::json::array();
+    /// "v3 batch=1 …: dQ: …".
+    std::vector<std::string> failures_;
+    int problems_ = 0;
+    int failed_ = 0;
+};
 
 }  // namespace backlight::tool
