@@ -15,13 +15,11 @@ __device__ __forceinline__ float added(float held, float sum, float scale) {
     return __fadd_rn(held, __fmul_rn(sum, scale));
 }
 
-/// A half of a fragment of an accumulator, with the two elements that it is added to.
 template <typename Gradient>
-__device__ __forceinline__ void add_two(AccumulatorRegister (&fragment)[4], int half,
-                                        const Gradient* held, float scale) {
+__device__ __forceinline__ float2 added_two(const Gradient* held, float first, float second,
+                                            float scale) {
     const float2 pair = *reinterpret_cast<const float2*>(held);
-    fragment[half * 2] = added(pair.x, fragment[half * 2], scale);
-    fragment[half * 2 + 1] = added(pair.y, fragment[half * 2 + 1], scale);
+    return {added(pair.x, first, scale), added(pair.y, second, scale)};
 }
 
 /// Of a thread's two rows of an accumulator one, with what it is added to.
@@ -31,7 +29,10 @@ __device__ __forceinline__ void add_row(AccumulatorRegister (&sums)[fragments][4
 #pragma unroll
     for (int fragment = 0; fragment < fragments; ++fragment) {
         if (fragment * mma_n < columns) {
-            add_two(sums[fragment], half, held + fragment * mma_n, scale);
+            const float2 pair = added_two(held + fragment * mma_n, sums[fragment][half * 2],
+                                          sums[fragment][half * 2 + 1], scale);
+            sums[fragment][half * 2] = pair.x;
+            sums[fragment][half * 2 + 1] = pair.y;
         }
     }
 }
