@@ -35,7 +35,7 @@ using ScoreOperands = OperandRegister[query_slices][4];
 
 /// Of a tile's columns, or of a product over them.
 template <typename Tile>
-constexpr int slices_of = Tile::panels * Tile::panel_columns / mma_k;
+constexpr int slices_of = Tile::panels* Tile::panel_columns / mma_k;
 
 /// One slice of Sᵀ or dPᵀ: A, 16 keys, with all queries of the tile at `b_address`. `idle`, here
 /// and below, is for measuring alone: sums that these products leave at rest.
@@ -123,7 +123,8 @@ __device__ __forceinline__ void multiply_d_s_by_k(AccumulatorRegister (&d_q)[row
         }
 #pragma unroll
         for (int pair = 0; pair < columns / 2; ++pair) {
-            ldmatrix_x4_transposed(k[pair], KTile::moved(k_address, slice * mma_k, pair * pair_columns));
+            ldmatrix_x4_transposed(k[pair],
+                                   KTile::moved(k_address, slice * mma_k, pair * pair_columns));
         }
 #pragma unroll
         for (int row = 0; row < rows; ++row) {

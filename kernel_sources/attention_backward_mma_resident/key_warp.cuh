@@ -163,8 +163,9 @@ class KeyWarp {
         if (seen) {
             mbarrier_wait(shared_.q_full(tile_), SharedMemory::q_parity(tile_));
             ScoreAccumulator scores = {};
-            multiply_k_by_queries<KvTile, QueryTile>(scores, rows_first(KvTile{shared_.k()}, first_key(), 0, lane_),
-                                  columns_first(q_tile, 0, 0, lane_), d_k_);
+            multiply_k_by_queries<KvTile, QueryTile>(
+                scores, rows_first(KvTile{shared_.k()}, first_key(), 0, lane_),
+                columns_first(q_tile, 0, 0, lane_), d_k_);
 
             mbarrier_wait(shared_.d_o_full(), SharedMemory::parity(tile_));
             ScoreAccumulator d_p = {};
@@ -197,8 +198,9 @@ class KeyWarp {
         const int lane = d_q_addresses_held && !has_edges && !on_diagonal
                              ? lane_
                              : static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
-        multiply_d_s_by_k<ScoreTile, KvTile, seen_slices, 2 * mma_n>(d_q, columns_first(d_s_tile, 0, d_q_row(), lane),
-                                       rows_first(KvTile{shared_.k()}, 0, d_q_column(), lane));
+        multiply_d_s_by_k<ScoreTile, KvTile, seen_slices, 2 * mma_n>(
+            d_q, columns_first(d_s_tile, 0, d_q_row(), lane),
+            rows_first(KvTile{shared_.k()}, 0, d_q_column(), lane));
         add_d_q(d_q);
         ++tile_;
     }

@@ -30,9 +30,9 @@ class Loader {
     __device__ __forceinline__ void load_first() const {
         mbarrier_arrive_expect_bytes(shared_.kv_full(), KTile::bytes + VTile::bytes);
         load_rows<KTile>(shared_.k(), arguments_.k, key_tile_.head, key_tile_.kv_start,
-                          shared_.kv_full());
+                         shared_.kv_full());
         load_rows<VTile>(shared_.v(), arguments_.v, key_tile_.head, key_tile_.kv_start,
-                          shared_.kv_full());
+                         shared_.kv_full());
         const int query_start = first_query_of(arguments_, key_tile_);
         load_q(0, 0, query_start);
         load_d_o(0, 0, query_start);
@@ -77,13 +77,13 @@ class Loader {
         const uint32_t barrier = shared_.q_full(tile);
         mbarrier_arrive_expect_bytes(barrier, QTile::bytes + statistics_bytes);
         load_rows<QTile>(shared_.q(tile), arguments_.q, query_head(head_in_group), query_start,
-                             barrier);
+                         barrier);
     }
     __device__ __forceinline__ void load_d_o(int tile, int head_in_group, int query_start) const {
         const uint32_t barrier = shared_.d_o_full(tile);
         mbarrier_arrive_expect_bytes(barrier, DOTile::bytes + statistics_bytes);
         load_rows<DOTile>(shared_.d_o(tile), arguments_.d_o, query_head(head_in_group), query_start,
-                             barrier);
+                          barrier);
     }
 
     __device__ __forceinline__ void load_lse(int tile, int head_in_group, int query_start) const {

@@ -23,8 +23,7 @@ class KeyWarp : public PairWarp {
     }
 
     __device__ __forceinline__ void work() {
-        for_each_query_tile(
-            [&](int, int, int) { step(); });
+        for_each_query_tile([&](int, int, int) { step(); });
     }
 
     __device__ __forceinline__ void store() const {
@@ -36,8 +35,8 @@ class KeyWarp : public PairWarp {
     __device__ __forceinline__ void step() {
         mbarrier_wait(shared_.d_o_full(tile()), SharedMemory::d_o_parity(tile()));
         ScoreAccumulator d_p = {};
-        multiply_v_by_queries<DOTile>(d_p, v_,
-                                      columns_first(DOTile{shared_.d_o(tile())}, 0, 0, lane()), d_k_);
+        multiply_v_by_queries<DOTile>(
+            d_p, v_, columns_first(DOTile{shared_.d_o(tile())}, 0, 0, lane()), d_k_);
 
         ScoreOperands d_s;
         {
@@ -47,8 +46,8 @@ class KeyWarp : public PairWarp {
         }
         // Of dO and delta of this tile, of Q of the one before, and of V.
         end_reads();
-        store_scores<ScoreTile>(
-            d_s, rows_first(ScoreTile{shared_.d_s(tile())}, first_key(), 0, lane()));
+        store_scores<ScoreTile>(d_s,
+                                rows_first(ScoreTile{shared_.d_s(tile())}, first_key(), 0, lane()));
         arrive(shared_.exchanged());
         mbarrier_wait(shared_.q_full(tile()), SharedMemory::q_parity(tile()));
         multiply_by_operands<QTile>(d_k_, d_s, rows_first(QTile{shared_.q(tile())}, 0, 0, lane()));

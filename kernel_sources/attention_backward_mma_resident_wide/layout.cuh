@@ -68,8 +68,8 @@ constexpr int p_offset = d_s_offset + d_s_buffers * ScoreTile::bytes;
 
 // V goes to registers before the first tile, by way of what is first written after that.
 constexpr int v_offset = q_second_offset;
-constexpr int tiles_end = p_offset + p_bytes > v_offset + VTile::bytes ? p_offset + p_bytes
-                                                                        : v_offset + VTile::bytes;
+constexpr int tiles_end =
+    p_offset + p_bytes > v_offset + VTile::bytes ? p_offset + p_bytes : v_offset + VTile::bytes;
 constexpr int lse_offset = tiles_end;
 constexpr int delta_offset = lse_offset + statistics_bytes;
 constexpr int barrier_offset = delta_offset + statistics_bytes;
@@ -98,8 +98,7 @@ struct SharedMemory {
         return base + q_first_offset + tile % q_stages * (q_second_offset - q_first_offset);
     }
     __device__ __forceinline__ uint32_t d_o(int tile) const {
-        return base + d_o_first_offset +
-               tile % d_o_stages * (d_o_second_offset - d_o_first_offset);
+        return base + d_o_first_offset + tile % d_o_stages * (d_o_second_offset - d_o_first_offset);
     }
     __device__ __forceinline__ uint32_t d_s(int tile) const {
         return base + d_s_offset + tile % d_s_buffers * ScoreTile::bytes;

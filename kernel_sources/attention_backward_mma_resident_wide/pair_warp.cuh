@@ -20,24 +20,16 @@ class PairWarp {
   public:
     __device__ __forceinline__ PairWarp(const MmaResidentArguments& arguments, SharedMemory shared,
                                         const Tile& key_tile, int warp, int lane)
-        : arguments_(arguments),
-          shared_(shared),
-          key_tile_(key_tile),
-          warp_(warp),
-          lane_(lane) {
+        : arguments_(arguments), shared_(shared), key_tile_(key_tile), warp_(warp), lane_(lane) {
         const int64_t row = first_query_of(arguments, key_tile) + d_q_row();
         d_q_place_ = accumulator_place(arguments, key_tile.batch_head) + row * head_dim +
                      d_q_column() / mma_n * fragment_elements + lane * 4;
     }
 
   protected:
-    __device__ __forceinline__ int pair() const {
-        return warp() % pairs;
-    }
+    __device__ __forceinline__ int pair() const { return warp() % pairs; }
     /// The pair's first key in the tile.
-    __device__ __forceinline__ int first_key() const {
-        return pair() * mma_m;
-    }
+    __device__ __forceinline__ int first_key() const { return pair() * mma_m; }
 
     // For what is to be worked out anew in each tile: few registers are left across the loop.
     __device__ __forceinline__ int lane() const {
@@ -67,9 +59,8 @@ class PairWarp {
             if constexpr (grouped_heads) {
                 // Past the tiles of this head that see no key after these, and of the next one
                 // before them.
-                const int64_t rows_visited = (end - first_query_of(arguments_, key_tile_) +
-                                              block_q - 1) /
-                                             block_q * block_q;
+                const int64_t rows_visited =
+                    (end - first_query_of(arguments_, key_tile_) + block_q - 1) / block_q * block_q;
                 d_q_place_ += (padded_seqlen_q_of(arguments_) - rows_visited) * head_dim;
             }
         }

@@ -79,9 +79,7 @@ class ValueWarp : public PairWarp {
     }
 
     /// One warp asks for all tiles: a value warp, since key warps have no register to spare.
-    __device__ __forceinline__ bool loads() const {
-        return pair() == 0;
-    }
+    __device__ __forceinline__ bool loads() const { return pair() == 0; }
 
     /// Calls `load(tile, head, query_start)`, in one lane, of the tile after one, which may be the
     /// first of the group's next head.

@@ -40,7 +40,7 @@ constexpr Features features_of(KernelFamily family) {
         case KernelFamily::wgmma:
             return {};
         case KernelFamily::mma_resident:
-            return {.any_head_dim_up_to = 128,
+            return {.any_head_dim_up_to = 256,
                     .grouped_heads = true,
                     .partial_tiles = true,
                     .oblong_causal = true,
