@@ -21,8 +21,7 @@ using Element = specialisation::Element;
 
 constexpr int elements_per_lane = 8;  // 16 bytes
 // Lanes that share a row are a power of two: where the tiles of O have three panels, that of four.
-constexpr int lanes_per_row =
-    (tile_columns_v == 192 ? 256 : tile_columns_v) / elements_per_lane;
+constexpr int lanes_per_row = (tile_columns_v == 192 ? 256 : tile_columns_v) / elements_per_lane;
 constexpr int rows_per_step = specialisation::threads / lanes_per_row;
 constexpr int steps = specialisation::rows_per_block / rows_per_step;
 static_assert(steps * rows_per_step == specialisation::rows_per_block, "whole steps");
@@ -88,8 +87,8 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
         arguments.lse + batch * arguments.lse_stride_batch + head * arguments.lse_stride_head;
 
     // Lanes behind the last column have nothing to load.
-    const bool has_columns =
-        columns_v == lanes_per_row * elements_per_lane || lane_in_row * elements_per_lane < columns_v;
+    const bool has_columns = columns_v == lanes_per_row * elements_per_lane ||
+                             lane_in_row * elements_per_lane < columns_v;
     uint4 o_chunk[steps];
     uint4 d_o_chunk[steps];
     float row_lse[steps];

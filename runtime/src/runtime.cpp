@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "attention/fitted_config.hpp"
 #include "backlight/cache/disk_cache.hpp"
 #include "backlight/error.hpp"
 #include "device/cuda_device.hpp"
@@ -231,7 +232,7 @@ void Runtime::Implementation::forget_choices() {
 
 std::shared_ptr<const BackwardPlan> Runtime::Implementation::backward(
     const AttentionProblem& problem, const TileConfig& config) {
-    return plan(problem, config);
+    return plan(problem, attention::fitted_config(config, problem, device().properties().target));
 }
 
 std::shared_ptr<const attention::ChainPlan> Runtime::Implementation::plan(

@@ -152,21 +152,21 @@ TEST_CASE("mma_resident: an arrival that does not come or comes too often is fou
          {data_race, source_overwritten, uninitialised_read},
          20},
         {"the bytes of K and V",
-         {dropped("mbarrier_arrive_expect_bytes(shared_.kv_full(), 2 * KvTile::bytes);")},
+         {dropped("mbarrier_arrive_expect_bytes(shared_.kv_full(), KTile::bytes + VTile::bytes);")},
          narrow(),
          {transaction_mismatch, deadlock}},
         {"the bytes of Q",
          {edit("const uint32_t barrier = shared_.q_full(tile);\n        "
-               "mbarrier_arrive_expect_bytes(barrier, QueryTile::bytes + statistics_bytes);",
+               "mbarrier_arrive_expect_bytes(barrier, QTile::bytes + statistics_bytes);",
                "const uint32_t barrier = shared_.q_full(tile);\n        "
-               "mbarrier_arrive_expect_bytes(barrier, QueryTile::bytes);")},
+               "mbarrier_arrive_expect_bytes(barrier, QTile::bytes);")},
          narrow(),
          {transaction_mismatch, deadlock, copy_in_flight, uninitialised_read, data_race}},
         {"the bytes of delta",
-         {edit("const uint32_t barrier = shared_.d_o_full();\n        "
-               "mbarrier_arrive_expect_bytes(barrier, QueryTile::bytes + statistics_bytes);",
-               "const uint32_t barrier = shared_.d_o_full();\n        "
-               "mbarrier_arrive_expect_bytes(barrier, QueryTile::bytes);")},
+         {edit("const uint32_t barrier = shared_.d_o_full(tile);\n        "
+               "mbarrier_arrive_expect_bytes(barrier, DOTile::bytes + statistics_bytes);",
+               "const uint32_t barrier = shared_.d_o_full(tile);\n        "
+               "mbarrier_arrive_expect_bytes(barrier, DOTile::bytes);")},
          narrow(),
          {transaction_mismatch, deadlock, copy_in_flight, uninitialised_read, data_race}},
         {"a fence behind the initialisation of barriers",

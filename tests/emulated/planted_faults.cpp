@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "compiler/embedded_sources.hpp"
+#include "compiler/sources.hpp"
 
 namespace backlight::test {
 
@@ -38,9 +38,9 @@ void require_clean(std::span<const PlantedFault> faults) {
 
 SourceEdit edit_of(std::string_view kernel, std::string from, std::string to) {
     std::string file;
-    for (const compiler::EmbeddedSource& source : compiler::embedded_sources()) {
-        const bool belongs = source.name.starts_with(kernel) ||
-                             source.name.starts_with("attention_backward_rounds/");
+    const std::string main = std::string(kernel) + ".cu";
+    for (const compiler::Header& source : compiler::source_closure(main)) {
+        const bool belongs = source.name.starts_with("attention_backward");
         if (belongs && source.text.find(from) != std::string_view::npos) {
             REQUIRE_MESSAGE(file.empty(), "only one file holds: " << from);
             file = source.name;

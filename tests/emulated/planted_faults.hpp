@@ -22,7 +22,8 @@ struct PlantedFault {
     std::uint64_t seeds = 1;
 };
 
-/// A change to the one file, of those whose names begin with the kernel's, that holds `from`.
+/// A change to the one file that holds `from`, of the kernel's and those that it includes from
+/// other kernels' folders.
 SourceEdit edit_of(std::string_view kernel, std::string from, std::string to);
 
 /// The test fails unless each is found, by a report that applies, and the kernel without it passes

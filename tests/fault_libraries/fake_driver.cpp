@@ -145,7 +145,8 @@ void copy_name(char (&destination)[name_bytes], const FakeKernel& kernel) {
     if (kernel == "attention_backward_wgmma") {
         return sizeof(WgmmaArguments);
     }
-    if (kernel == "attention_backward_mma_resident") {
+    if (kernel == "attention_backward_mma_resident" ||
+        kernel == "attention_backward_mma_resident_wide") {
         return sizeof(MmaResidentArguments);
     }
     if (kernel == "attention_backward_convert") {

@@ -319,7 +319,7 @@ void preset_compiles_within(std::string_view preset, int spill_limit_at_128) {
         CHECK(resources.registers <= 255);
         CHECK(resources.blocks_per_multiprocessor >= 1);
         CHECK(resources.shared_bytes ==
-              shared_memory_bytes(compilation.config, compilation.problem.head_dim));
+              shared_memory_bytes(compilation.config, compilation.problem));
         CHECK(resources.threads == compilation.config.warps * 32);
         CHECK(resources.target == compilation.target);
     }

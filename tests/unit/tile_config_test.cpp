@@ -1,6 +1,7 @@
 #include "backlight/tile_config.hpp"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "test_support.hpp"
@@ -111,6 +112,30 @@ TEST_CASE("shared memory of mma_resident is K, Q twice, dO, dS twice, statistics
     config.converts_d_q = true;
     CHECK(shared_memory_bytes(config, 64) == expected(64, 64) + 8);
     CHECK(2 * (expected(64, 64) + 8 + 1024) <= 100 * 1024);
+}
+
+TEST_CASE("shared memory of wide heads is K, Q twice, dO once or twice, dS twice and P") {
+    TileConfig config = kernel_preset("v4");
+    config.warps = 8;
+    const auto expected = [](std::size_t qk, std::size_t v, std::size_t d_o_stages) {
+        const std::size_t later =
+            32 * 2 * (qk + (d_o_stages - 1) * v) + 2 * 64 * 32 * 2 + 64 * 32 * 4;
+        // V passes there.
+        const std::size_t needed = later > 64 * v * 2 ? later : 64 * v * 2;
+        return 64 * qk * 2 + 32 * 2 * (qk + v) + needed + 2 * 32 * 4 + (5 + d_o_stages) * 8;
+    };
+    for (const auto& [qk, v] : {std::pair{256, 256}, std::pair{192, 128}, std::pair{64, 256},
+                                std::pair{256, 64}, std::pair{192, 192}}) {
+        for (int stages = 1; stages <= 2; ++stages) {
+            config.stages = stages;
+            CHECK(shared_memory_bytes(config, AttentionProblem{.head_dim = qk, .head_dim_v = v}) ==
+                  expected(static_cast<std::size_t>(qk), static_cast<std::size_t>(v),
+                           static_cast<std::size_t>(stages)));
+        }
+    }
+    config.stages = 1;
+    CHECK(shared_memory_bytes(config, 256) == 98608);
+    CHECK(shared_memory_bytes(config, 256) <= 99 * 1024);
 }
 
 TEST_CASE("the families have names of their own and all but mma take heads in groups") {

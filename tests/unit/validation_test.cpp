@@ -6,8 +6,10 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "attention/family_support.hpp"
+#include "attention/fitted_config.hpp"
 #include "attention/kernels.hpp"
 #include "attention/zero_gradients.hpp"
 #include "device/cuda_device.hpp"
@@ -227,6 +229,20 @@ void unsupported_everywhere(const AttentionProblem& problem,
                             std::initializer_list<std::string_view> fragments) {
     unsupported_by(problem, fragments, false);
 }
+/// With the configuration that v4 becomes.
+void taken_by_wide_resident_alone(const AttentionProblem& problem) {
+    CHECK_NOTHROW(validate(problem));
+    CHECK_NOTHROW(attention::require_any_family(problem, kernel_families()));
+    for (const device::Target& target : {hopper(), blackwell()}) {
+        for (const KernelPreset& preset : kernel_presets()) {
+            const TileConfig config = attention::fitted_config(preset.config, problem, target);
+            CHECK(tuning::is_legal(config, problem, target) == (preset.name == "v4"));
+        }
+        CHECK(tuning::is_legal(tuning::heuristic(problem, target), problem, target));
+    }
+    check_refused(ErrorCode::unsupported, {"head_dim", "for mma"},
+                  [&] { validate(kernel_preset("v3"), problem, hopper()); });
+}
 void taken_by_resident_alone(const AttentionProblem& problem,
                              std::initializer_list<std::string_view> fragments) {
     unsupported_by(problem, fragments, true);
@@ -241,15 +257,50 @@ TEST_CASE("a head_dim without kernels is unsupported, with those that have some"
         taken_by_resident_alone(problem, {"head_dim is " + std::to_string(head_dim), "64 or 128"});
     }
     for (const std::int64_t head_dim : {136, 192, 256}) {
-        AttentionProblem problem = good_problem;
-        problem.head_dim = head_dim;
-        unsupported_everywhere(problem, {"head_dim is " + std::to_string(head_dim)});
-        check_refused(ErrorCode::unsupported, {"head_dim is", "at most 128 for mma_resident"},
-                      [&] { validate(kernel_preset("v5"), problem, hopper()); });
-        problem.head_dim_v = head_dim;
-        problem.head_dim = 128;
-        unsupported_everywhere(problem, {"head_dim_v is " + std::to_string(head_dim)});
+        for (const std::int64_t other : {8, 64, 128, 256}) {
+            AttentionProblem problem = good_problem;
+            problem.head_dim = head_dim;
+            problem.head_dim_v = other;
+            taken_by_wide_resident_alone(problem);
+            std::swap(problem.head_dim, *problem.head_dim_v);
+            taken_by_wide_resident_alone(problem);
+        }
     }
+}
+
+TEST_CASE("a configuration for wide heads is refused by each of its rules") {
+    AttentionProblem problem = good_problem;
+    problem.head_dim = 192;
+    const TileConfig good = attention::fitted_config(kernel_preset("v4"), problem, blackwell());
+    CHECK(good.warps == 8);
+    CHECK(good.stages == 2);
+    const auto refused_config = [&](const TileConfig& config, const char* fragment) {
+        check_refused(ErrorCode::invalid_argument, {fragment, "head dimensions"},
+                      [&] { validate(config, problem, blackwell()); });
+    };
+    refused_config(kernel_preset("v4"), "warps is 4: it must be 8");
+    TileConfig config = good;
+    config.stages = 3;
+    refused_config(config, "stages is 3: it must be 1 or 2");
+    config = good;
+    config.block_q = 64;
+    refused_config(config, "block_q is 64: it must be 32");
+    config = good;
+    config.converts_d_q = true;
+    refused_config(config, "converts_d_q is 1: it must be 0");
+    // The same, of a preset that is fitted.
+    refused_config(attention::fitted_config(kernel_preset("v5"), problem, blackwell()),
+                   "converts_d_q is 1: it must be 0");
+    config = good;
+    problem.head_dim = 256;
+    check_refused(ErrorCode::shared_memory_exceeded, {"stages=2", "101376"},
+                  [&] { validate(config, problem, blackwell()); });
+    CHECK(attention::fitted_config(kernel_preset("v4"), problem, blackwell()).stages == 1);
+    CHECK(attention::fitted_config(kernel_preset("v4"), problem, hopper()).stages == 2);
+    // Others are left as they are.
+    CHECK(attention::fitted_config(kernel_preset("v3"), problem, hopper()) == kernel_preset("v3"));
+    problem.head_dim = 128;
+    CHECK(attention::fitted_config(kernel_preset("v4"), problem, hopper()) == kernel_preset("v4"));
 }
 
 TEST_CASE("a causal mask over unequal lengths is taken by mma_resident alone") {

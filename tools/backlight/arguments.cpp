@@ -12,6 +12,7 @@
 #include <system_error>
 #include <unordered_map>
 
+#include "attention/fitted_config.hpp"
 #include "backlight/error.hpp"
 #include "runtime_implementation.hpp"
 
@@ -261,7 +262,7 @@ std::string config_name(const TileConfig& config) {
 TileConfig config_for(const NamedConfig& named, const AttentionProblem& problem,
                       const device::Target& target) {
     if (!named.is_default()) {
-        return named.config;
+        return attention::fitted_config(named.config, problem, target);
     }
     TileConfig config = default_config(problem, target);
     config.sequence_lengths = named.config.sequence_lengths;

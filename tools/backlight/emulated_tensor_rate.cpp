@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "attention/kernels.hpp"
+#include "attention/tiles.hpp"
 #include "backlight/error.hpp"
 
 namespace backlight::tool {
@@ -88,7 +89,8 @@ double executed_flops(const AttentionProblem& problem, const TileConfig& config)
             problem.causal ? kv_start / config.block_q * config.block_q : 0;
         for (std::int64_t query = first_query; query < problem.seqlen_q; query += config.block_q) {
             std::int64_t keys = config.block_kv;
-            if (problem.causal && config.family == KernelFamily::mma_resident) {
+            if (problem.causal && config.family == KernelFamily::mma_resident &&
+                !attention::has_wide_heads(problem)) {
                 keys = std::min(keys, query + config.block_q - kv_start);
             }
             pairs += config.block_q * keys;

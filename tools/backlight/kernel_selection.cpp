@@ -54,8 +54,8 @@ SelectedChain chain_of(const WantedProblem& wanted, const NamedConfig& named,
                     "seqlen is not given: it must be, for kernels of one sequence length");
     }
     SelectedChain chain{.problem = with_lengths(wanted.problem, named.config), .config = named};
-    for (attention::KernelPlan& plan :
-         attention::backward_chain(chain.problem, named.config, target)) {
+    for (attention::KernelPlan& plan : attention::backward_chain(
+             chain.problem, config_for(named, chain.problem, target), target)) {
         chain.kernels.push_back(std::move(plan.request));
     }
     return chain;

@@ -8,6 +8,8 @@
 
 namespace backlight {
 
+struct AttentionProblem;
+
 /// The kernels that there are for the main part of the backward.
 enum class KernelFamily {
     /// mma.sync and TMA, on every card.
@@ -50,7 +52,8 @@ const char* to_string(SequenceLengths lengths) noexcept;
 ///
 /// `mma_resident`: a thread block of four warps owns 64 keys and values, 16 a warp, and walks over
 /// the queries in tiles of `block_q`. Only dS goes through shared memory, so that two blocks fit a
-/// multiprocessor.
+/// multiprocessor. Where a head dimension is above 128 the block has eight warps, two for 16 keys,
+/// and one block fits (docs/wide_head_dims.md).
 struct TileConfig {
     KernelFamily family = KernelFamily::mma;
     /// Query rows a tile; a multiple of 16, at most 256. wgmma: 64. mma_resident: 32, or 64 at
@@ -59,17 +62,19 @@ struct TileConfig {
     /// Key rows a thread block; a multiple of 32, at most 256. wgmma: 128. mma_resident: 64.
     int block_kv = 64;
     /// Warps a thread block; a multiple of block_q / 16 and of block_kv / 16, at most 32.
-    /// wgmma: 16. mma_resident: 4.
+    /// wgmma: 16. mma_resident: 4, or 8 at head dimensions above 128.
     int warps = 8;
     /// Buffers for the Q and dO tiles: 1 loads after use, n loads n − 1 tiles ahead. 1 … 8.
-    /// wgmma: 2 … 8, and all n load ahead. mma_resident: 2, of Q alone.
+    /// wgmma: 2 … 8, and all n load ahead. mma_resident: 2, of Q alone; at head dimensions above
+    /// 128 Q has 2 in any case, and dO 1 or 2.
     int stages = 1;
     /// wgmma, mma_resident: heads whose tiles run at the same time, so that their queries and their
     /// dQ stay in the L2 cache; 1 … 1024. mma: 1.
     int heads_per_group = 1;
     /// mma_resident: the blocks convert dQ to its own type, and its fp32 accumulator is a ring of
     /// places in the L2 cache; where not, it has a place for every head, and a kernel of its own
-    /// follows. false for mma, which has such a kernel, and for wgmma, whose blocks always convert.
+    /// follows. false for mma, which has such a kernel, for wgmma, whose blocks always convert, and
+    /// at head dimensions above 128.
     bool converts_d_q = false;
     SequenceLengths sequence_lengths = SequenceLengths::run_time;
     /// Let each kernel of the chain start while the one before it drains (programmatic dependent
@@ -96,9 +101,9 @@ std::span<const KernelPreset> kernel_presets() noexcept;
 /// The configuration of that name; throws `unknown_kernel` with the names there are.
 const TileConfig& kernel_preset(std::string_view name);
 
-/// Dynamic shared memory of a thread block of the main kernel, in bytes; that of mma_resident draws
-/// tickets for deterministic problems too.
-std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim,
-                                bool deterministic = false) noexcept;
+/// Dynamic shared memory of a thread block of the main kernel, in bytes.
+std::size_t shared_memory_bytes(const TileConfig& config, const AttentionProblem& problem) noexcept;
+/// The same of a problem that asks for nothing but heads of so many columns.
+std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim) noexcept;
 
 }  // namespace backlight

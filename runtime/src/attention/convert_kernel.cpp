@@ -7,15 +7,20 @@
 namespace backlight::attention {
 
 namespace {
-constexpr int convert_threads = 256;
+
+/// Warps take 32 columns each, and rows are shared by as many as they have.
+int convert_threads(const AttentionProblem& problem) {
+    return tile_head_dim(problem) == 192 ? 192 : 256;
 }
+
+}  // namespace
 
 KernelPlan convert_kernel(const AttentionProblem& problem, const TileConfig& config,
                           const device::Target& target) {
     compiler::SpecialisationWriter specialisation("attention_backward_convert");
     specialisation.type("Element", element_type(problem.dtype))
         .integer("head_dim", tile_head_dim(problem))
-        .integer("threads", convert_threads)
+        .integer("threads", convert_threads(problem))
         .integer("rows_per_block", rows_per_block)
         .boolean("accumulator_in_fragment_order", config.family == KernelFamily::mma_resident,
                  "as the kernel's threads hold dQ");
@@ -29,7 +34,7 @@ KernelPlan convert_kernel(const AttentionProblem& problem, const TileConfig& con
                     .specialisation = specialisation.text(),
                     .target = target},
         .shape = {.blocks = static_cast<std::uint32_t>(problem.batch * problem.heads * row_blocks),
-                  .threads = convert_threads,
+                  .threads = static_cast<std::uint32_t>(convert_threads(problem)),
                   .may_start_early = config.programmatic_dependent_launch},
     };
 }

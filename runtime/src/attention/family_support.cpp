@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention/mask.hpp"
+#include "attention/tiles.hpp"
 #include "backlight/error.hpp"
 
 namespace backlight::attention {
@@ -42,7 +43,7 @@ constexpr Features features_of(KernelFamily family) {
         case KernelFamily::wgmma:
             return {};
         case KernelFamily::mma_resident:
-            return {.any_head_dim_up_to = 128,
+            return {.any_head_dim_up_to = 256,
                     .grouped_heads = true,
                     .partial_tiles = true,
                     .oblong_causal = true,
@@ -132,6 +133,9 @@ std::optional<Unsupported> unsupported_feature(const AttentionProblem& problem,
     }
     if (!features.deterministic && problem.deterministic) {
         return Unsupported{"deterministic is true", "it must be false"};
+    }
+    if (problem.deterministic && has_wide_heads(problem)) {
+        return Unsupported{"deterministic is true", "head_dim and head_dim_v must be at most 128"};
     }
     return std::nullopt;
 }

@@ -71,7 +71,11 @@ void write_head_dims(compiler::SpecialisationWriter& specialisation,
     if (problem.head_dim != tile_head_dim(problem)) {
         specialisation.integer("head_dim_qk", problem.head_dim, "columns that Q and K have");
     }
-    if (problem.effective_head_dim_v() != tile_head_dim(problem)) {
+    if (tile_head_dim_v(problem) != tile_head_dim(problem)) {
+        specialisation.integer("tile_head_dim_v", tile_head_dim_v(problem),
+                               "columns of the tiles of V and O");
+    }
+    if (problem.effective_head_dim_v() != tile_head_dim_v(problem)) {
         specialisation.integer("head_dim_v", problem.effective_head_dim_v(),
                                "columns that V and O have");
     }

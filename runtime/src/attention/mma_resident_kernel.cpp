@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <string>
 
 #include "attention/kernels.hpp"
 #include "attention/mask.hpp"
@@ -11,9 +12,10 @@ namespace {
 
 /// The causal mask over equal lengths of whole tiles, whose diagonal lies in all tiles alike.
 /// Groups of heads do without what that saves: it would cost their loop registers that it has not.
+/// Wide heads do too: their block would wait for the warps that have the most to do.
 bool is_square_causal(const AttentionProblem& problem, const TileConfig& config) {
     const MaskBand band(problem);
-    return band.last_diagonal == 0 && !band.is_bounded_first(problem) &&
+    return !has_wide_heads(problem) && band.last_diagonal == 0 && !band.is_bounded_first(problem) &&
            problem.seqlen_q == problem.seqlen_kv && problem.seqlen_q % config.block_kv == 0 &&
            problem.heads == problem.effective_heads_kv();
 }
@@ -39,10 +41,11 @@ void write_band(compiler::SpecialisationWriter& specialisation, const AttentionP
 KernelPlan mma_resident_kernel(const AttentionProblem& problem, const TileConfig& config,
                                const device::Target& target, int mma_repeats) {
     const bool constant = config.sequence_lengths == SequenceLengths::compile_time;
-    const std::size_t shared_bytes =
-        shared_memory_bytes(config, tile_head_dim(problem), problem.deterministic);
+    const std::size_t shared_bytes = shared_memory_bytes(config, problem);
+    const std::string entry = has_wide_heads(problem) ? "attention_backward_mma_resident_wide"
+                                                      : "attention_backward_mma_resident";
 
-    compiler::SpecialisationWriter specialisation("attention_backward_mma_resident");
+    compiler::SpecialisationWriter specialisation(entry);
     specialisation.type("Element", element_type(problem.dtype))
         .integer("head_dim", tile_head_dim(problem))
         .boolean("causal", is_square_causal(problem, config),
@@ -55,6 +58,9 @@ KernelPlan mma_resident_kernel(const AttentionProblem& problem, const TileConfig
         .integer("shared_bytes", static_cast<std::int64_t>(shared_bytes), "as the host counts")
         .integer("shared_bytes_per_multiprocessor",
                  static_cast<std::int64_t>(target.shared_bytes_per_multiprocessor));
+    if (has_wide_heads(problem)) {
+        specialisation.integer("d_o_stages", config.stages, "places of dO");
+    }
     write_partial_query_tiles(specialisation, problem, config);
     if (problem.seqlen_kv % config.block_kv != 0) {
         specialisation.boolean("partial_key_tiles", true, "seqlen_kv is no multiple of block_kv");
@@ -71,8 +77,8 @@ KernelPlan mma_resident_kernel(const AttentionProblem& problem, const TileConfig
     // Each takes one ticket.
     const std::int64_t blocks = Rounds(problem, config).tickets();
     return {
-        .request = {.source = "attention_backward_mma_resident.cu",
-                    .entry = "attention_backward_mma_resident",
+        .request = {.source = entry + ".cu",
+                    .entry = entry,
                     .specialisation = specialisation.text(),
                     .target = target},
         .shape = {.blocks = static_cast<std::uint32_t>(blocks),

@@ -65,10 +65,11 @@ struct Rounds {
         if (config.family == KernelFamily::wgmma) {
             return 132;
         }
-        // Two or three, and no card with 100 KiB of shared memory has more than 188.
+        // One of wide heads, else two or three, and no card with 100 KiB of shared memory has more
+        // than 188.
         constexpr std::int64_t most_multiprocessors = 188;
         const bool small = tile_head_dim(problem) == 64 && config.block_q == 32;
-        const std::int64_t blocks = small ? 3 : 2;
+        const std::int64_t blocks = has_wide_heads(problem) ? 1 : small ? 3 : 2;
         return most_multiprocessors * blocks;
     }
 };

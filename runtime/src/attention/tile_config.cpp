@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
+#include "attention/rounds.hpp"
+#include "attention/tiles.hpp"
 #include "backlight/error.hpp"
+#include "backlight/problem.hpp"
 
 namespace backlight {
 
@@ -101,8 +105,41 @@ const TileConfig& kernel_preset(std::string_view name) {
                 fmt::format("kernel is '{}': it must be one of {}", name, fmt::join(names, ", ")));
 }
 
-std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim,
-                                bool deterministic) noexcept {
+namespace {
+
+/// Of mma_resident at head dimensions above 128.
+std::size_t wide_shared_memory_bytes(const TileConfig& config, std::int64_t head_dim,
+                                     std::int64_t head_dim_v) noexcept {
+    constexpr std::size_t element_bytes = 2;
+    const auto block_q = static_cast<std::size_t>(config.block_q);
+    const auto block_kv = static_cast<std::size_t>(config.block_kv);
+    const auto d_o_stages = static_cast<std::size_t>(config.stages);
+    const std::size_t row = static_cast<std::size_t>(head_dim) * element_bytes;
+    const std::size_t row_v = static_cast<std::size_t>(head_dim_v) * element_bytes;
+    const std::size_t first = block_kv * row + block_q * (row + row_v);  // K, Q, dO
+    const std::size_t d_s = 2 * block_q * block_kv * element_bytes;
+    const std::size_t p = block_q * block_kv * sizeof(float);
+    // V passes through what is written later, where that is enough for it.
+    const std::size_t later =
+        std::max(block_q * (row + (d_o_stages - 1) * row_v) + d_s + p, block_kv * row_v);
+    const std::size_t statistics = 2 * block_q * sizeof(float);  // LSE, delta
+    // One for K and V, one a place of Q and dO, the exchange of dS, and the end of dO's reads.
+    const std::size_t barriers = 1 + (2 + d_o_stages) + 2;
+    return first + later + statistics + barriers * 8;
+}
+
+}  // namespace
+
+std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim) noexcept {
+    return shared_memory_bytes(config, AttentionProblem{.head_dim = head_dim});
+}
+
+std::size_t shared_memory_bytes(const TileConfig& config,
+                                const AttentionProblem& problem) noexcept {
+    const std::int64_t head_dim = attention::tile_head_dim(problem);
+    if (config.family == KernelFamily::mma_resident && attention::has_wide_heads(problem)) {
+        return wide_shared_memory_bytes(config, head_dim, attention::tile_head_dim_v(problem));
+    }
     constexpr std::size_t element_bytes = 2;
     constexpr std::size_t barrier_bytes = 8;
     const auto block_q = static_cast<std::size_t>(config.block_q);
@@ -138,7 +175,7 @@ std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim,
         const std::size_t statistics = 2 * block_q * sizeof(float);  // LSE, delta
         // One for K and V, one a tile of Q and dO, one for the exchange of dS.
         const std::size_t barriers = 1 + (stages + 1) + 1;
-        const std::size_t ticket = config.converts_d_q || deterministic ? 8 : 0;
+        const std::size_t ticket = attention::takes_tickets(problem, config) ? 8 : 0;
         return tiles + d_s + statistics + barriers * barrier_bytes + ticket;
     }
     // One barrier for K and V, one for each load of Q and dO in flight.

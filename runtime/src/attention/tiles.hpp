@@ -27,10 +27,28 @@ constexpr std::int64_t kv_tiles(const AttentionProblem& problem,
     return tiles_of(problem.seqlen_kv, config.block_kv);
 }
 
-/// Columns of the tiles, and of the accumulator of dQ: panels of 64, as many as the wider of Q and
-/// V needs.
+/// Columns, padded to panels of 64.
+constexpr std::int64_t padded_to_panels(std::int64_t columns) noexcept {
+    return tiles_of(columns, 64) * 64;
+}
+
+/// Whether heads are wider than 128, for which mma_resident has a form of its own
+/// (attention_backward_mma_resident_wide.cu).
+inline bool has_wide_heads(const AttentionProblem& problem) noexcept {
+    return std::max(problem.head_dim, problem.effective_head_dim_v()) > 128;
+}
+
+/// Columns of the tiles of Q and K, and of the accumulator of dQ: as many panels as the wider of Q
+/// and V needs, or Q where heads are wide.
 inline std::int64_t tile_head_dim(const AttentionProblem& problem) noexcept {
-    return tiles_of(std::max(problem.head_dim, problem.effective_head_dim_v()), 64) * 64;
+    return padded_to_panels(has_wide_heads(problem)
+                                ? problem.head_dim
+                                : std::max(problem.head_dim, problem.effective_head_dim_v()));
+}
+/// Columns of the tiles of V and O.
+inline std::int64_t tile_head_dim_v(const AttentionProblem& problem) noexcept {
+    return has_wide_heads(problem) ? padded_to_panels(problem.effective_head_dim_v())
+                                   : tile_head_dim(problem);
 }
 
 /// Rows that a head has in the workspace: those of whole query tiles.

@@ -172,10 +172,20 @@ void validate_wgmma(const TileConfig& config, const device::Target& target,
 
 void validate_mma_resident(const TileConfig& config, const AttentionProblem& problem,
                            const Require& require) {
-    require(config.block_q == 32 || (config.block_q == 64 && tile_head_dim(problem) == 64),
+    const bool wide = has_wide_heads(problem);
+    require(config.block_q == 32 || (config.block_q == 64 && tile_head_dim(problem) == 64 && !wide),
             "block_q", config.block_q,
             "it must be 32 for mma_resident, or 64 at head dimensions up to 64");
     require(config.block_kv == 64, "block_kv", config.block_kv, "it must be 64 for mma_resident");
+    if (wide) {
+        require(config.warps == 8, "warps", config.warps,
+                "it must be 8 for mma_resident at head dimensions above 128");
+        require(config.stages == 1 || config.stages == 2, "stages", config.stages,
+                "it must be 1 or 2 for mma_resident at head dimensions above 128");
+        require(!config.converts_d_q, "converts_d_q", 1,
+                "it must be 0 (false) for mma_resident at head dimensions above 128");
+        return;
+    }
     require(config.warps == 4, "warps", config.warps, "it must be 4 for mma_resident");
     require(config.stages == 2, "stages", config.stages, "it must be 2 for mma_resident");
 }
@@ -272,8 +282,7 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
         validate_rounds(config, problem);
     }
 
-    const std::size_t shared =
-        shared_memory_bytes(config, tile_head_dim(problem), problem.deterministic);
+    const std::size_t shared = shared_memory_bytes(config, problem);
     if (shared > target.shared_bytes_per_block) {
         throw Error(ErrorCode::shared_memory_exceeded,
                     fmt::format("the configuration {} needs {} bytes of shared memory at head_dim "

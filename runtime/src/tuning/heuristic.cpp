@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "attention/fitted_config.hpp"
 #include "attention/tiles.hpp"
 #include "tuning/choice.hpp"
 #include "tuning/search_space.hpp"
@@ -30,13 +31,16 @@ TileConfig hopper_wgmma(const AttentionProblem& problem) {
 /// element. Without it all tiles are alike, and one head is enough; but where blocks add to dQ in
 /// turn, fewer of the same head are then in each other's way. v5 leaves out what v4 moves
 /// through memory before and after its main kernel, which an H200's memory does as fast: there v4
-/// is equal at long lengths and up to 4 % faster at N = 512.
+/// is equal at long lengths and up to 4 % faster at N = 512. Head dimensions above 128 have v4's
+/// chain alone, in a form of their own.
 TileConfig resident(const AttentionProblem& problem, const device::Target& target) {
-    TileConfig config = kernel_preset(target.compute_major == 9 ? "v4" : "v5");
+    const bool wide = attention::has_wide_heads(problem);
+    TileConfig config = attention::fitted_config(
+        kernel_preset(wide || target.compute_major == 9 ? "v4" : "v5"), problem, target);
     const auto padded = [&](int block_q) {
         return attention::tiles_of(problem.seqlen_q, block_q) * block_q;
     };
-    if (attention::tile_head_dim(problem) == 64 && padded(64) == padded(config.block_q)) {
+    if (!wide && attention::tile_head_dim(problem) == 64 && padded(64) == padded(config.block_q)) {
         config.block_q = 64;
     }
     config.heads_per_group = 1;
@@ -50,7 +54,8 @@ TileConfig resident(const AttentionProblem& problem, const device::Target& targe
         const std::int64_t heads =
             group_elements / at_least_one(problem.seqlen_q) /
             at_least_one(problem.heads / at_least_one(problem.effective_heads_kv())) /
-            at_least_one(attention::tile_head_dim(problem));
+            at_least_one(
+                std::max(attention::tile_head_dim(problem), attention::tile_head_dim_v(problem)));
         config.heads_per_group = static_cast<int>(std::clamp<std::int64_t>(heads, 1, most_heads));
     }
     return config;

@@ -9,6 +9,8 @@
 #include <tuple>
 
 #include "attention/family_support.hpp"
+#include "attention/fitted_config.hpp"
+#include "attention/tiles.hpp"
 #include "attention/validation.hpp"
 #include "backlight/error.hpp"
 
@@ -126,6 +128,18 @@ void add_wgmma_tiles(const AttentionProblem& problem, const device::Target& targ
 void add_mma_resident_tiles(const AttentionProblem& problem, const device::Target& target,
                             std::vector<TileConfig>& tiles) {
     TileConfig config = kernel_preset("v4");
+    if (attention::has_wide_heads(problem)) {
+        config.warps = attention::wide_warps;
+        for (config.stages = 1; config.stages <= 2; ++config.stages) {
+            for (config.heads_per_group = 1; config.heads_per_group <= 32;
+                 config.heads_per_group *= 2) {
+                if (is_legal(config, problem, target)) {
+                    tiles.push_back(config);
+                }
+            }
+        }
+        return;
+    }
     for (config.block_q = 32; config.block_q <= 64; config.block_q += 32) {
         for (const int heads : {1, 2, 4, 8, 16, 32}) {
             config.heads_per_group = heads;

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "attention/validation.hpp"
 #include "backlight/error.hpp"
@@ -103,6 +104,10 @@ TEST_CASE("a family is enumerated alone or with the others, and only where it ca
     // Query tiles of 32, and of 64 where head_dim is 64; six groups of heads; who converts dQ.
     CHECK(resident.size() == 12);
     CHECK(legal_tiles(square(4096, 64), hopper, KernelFamily::mma_resident).size() == 24);
+    // Wide heads: one place of dO or two, where those fit; six groups of heads.
+    CHECK(legal_tiles(square(4096, 256), hopper).size() == 12);
+    CHECK(legal_tiles(square(4096, 256), target_by_name("sm_120a")).size() == 6);
+    CHECK(legal_tiles(square(4096, 136), target_by_name("sm_120a")).size() == 12);
     for (const char* name : {"sm_100a", "sm_120a"}) {
         CHECK(legal_tiles(problem, target_by_name(name), KernelFamily::wgmma).empty());
     }
@@ -148,8 +153,9 @@ TEST_CASE("a configuration has three other ways to be launched") {
 }
 
 TEST_CASE("a problem that no kernel takes is refused by the enumeration as by a plan") {
-    test::check_refused(ErrorCode::unsupported, {"head_dim is 136"},
-                        [] { legal_tiles(square(64, 136), target_by_name("sm_90a")); });
+    test::check_refused(ErrorCode::unsupported, {"head_dim is 136"}, [] {
+        legal_tiles(square(64, 136), target_by_name("sm_90a"), KernelFamily::mma);
+    });
 }
 
 TEST_CASE("the heuristic is legal wherever a configuration with tiles of 16 by 32 is") {
@@ -240,6 +246,21 @@ TEST_CASE("the heuristic is wgmma where that is legal and else mma_resident") {
         CHECK(heuristic(unequal, target).block_q == 64);
         unequal.head_dim_v = 72;
         CHECK(heuristic(unequal, target).block_q == 32);
+    }
+    // Above 128 the widened v4, with two places of dO where there is room.
+    for (const device::Target& target : {hopper, geforce}) {
+        for (const auto& [head_dim, head_dim_v] :
+             {std::pair{256, 256}, std::pair{192, 128}, std::pair{8, 256}, std::pair{200, 136}}) {
+            AttentionProblem wide = square(4096, head_dim);
+            wide.head_dim_v = head_dim_v;
+            TileConfig expected = kernel_preset("v4");
+            expected.warps = 8;
+            expected.stages =
+                target.name == "sm_120a" && head_dim >= 200 && head_dim_v >= 136 ? 1 : 2;
+            expected.heads_per_group = 1;
+            CHECK(heuristic(wide, target) == expected);
+            CHECK(is_legal(expected, wide, target));
+        }
     }
     // Groups of heads that fill 32 MiB of Q, dO and dQ.
     const auto geforce_heads = [&](std::int64_t seqlen, std::int64_t head_dim, bool causal) {

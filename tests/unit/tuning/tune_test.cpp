@@ -119,8 +119,9 @@ TEST_CASE("a refused candidate names its rule before anything is timed") {
     const TileConfig odd{.block_q = 16, .block_kv = 32, .warps = 3};
     check_refused(ErrorCode::invalid_argument, {"warps is 3"},
                   [&] { runtime.tune(tiny, {.candidates = {odd}}); });
-    check_refused(ErrorCode::unsupported, {"head_dim is 136"},
-                  [&] { runtime.tune({.seqlen_q = 64, .seqlen_kv = 64, .head_dim = 136}, {}); });
+    check_refused(ErrorCode::unsupported, {"head_dim is 136"}, [&] {
+        runtime.tune({.seqlen_q = 64, .seqlen_kv = 64, .head_dim = 136}, {.kernel_family = "mma"});
+    });
     check_refused(ErrorCode::unsupported, {"'ptx'", "mma, wgmma, mma_resident"},
                   [&] { runtime.tune(tiny, {.kernel_family = "ptx"}); });
     // 32 keys are no tile of wgmma's.
