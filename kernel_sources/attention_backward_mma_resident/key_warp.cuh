@@ -5,10 +5,10 @@
 #include "arguments/attention_backward_mma_resident.h"
 #include "attention_backward_mma_resident/d_q_fragments.cuh"
 #include "attention_backward_mma_resident/fragments.cuh"
-#include "attention_backward_mma_resident/gradient_stores.cuh"
+#include "attention_backward_rounds/gradient_stores.cuh"
 #include "attention_backward_mma_resident/layout.cuh"
 #include "attention_backward_mma_resident/loader.cuh"
-#include "attention_backward_mma_resident/mask.cuh"
+#include "attention_backward_rounds/mask.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/conversion.cuh"
 #include "primitives/exponential.cuh"
@@ -130,7 +130,7 @@ class KeyWarp {
         }
 #pragma unroll 1
         for (; query_start < end; query_start += block_q) {
-            if (has_edges && is_edge(arguments_, key_tile_, query_start)) {
+            if (has_edges && is_edge<block_kv>(arguments_, key_tile_, key_tile_.kv_start, query_start)) {
                 step<at_edge>(query_start, end, head);
             } else {
                 step<below_diagonal>(query_start, end, head);
@@ -252,7 +252,7 @@ class KeyWarp {
             return DiagonalScores{first_key() + lane_ / 4 - diagonal * block_q - lane_ % 4 * 2};
         } else if constexpr (diagonal == at_edge) {
             const int lane = static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
-            return EdgeScores(arguments_, key_tile_.kv_start + first_key() + lane / 4,
+            return EdgeScores(arguments_, key_tile_, key_tile_.kv_start + first_key() + lane / 4,
                               query_start + lane % 4 * 2);
         } else {
             return WholeScores{};

@@ -38,7 +38,6 @@ struct Features {
 constexpr Features features_of(KernelFamily family) {
     switch (family) {
         case KernelFamily::wgmma:
-            return {};
         case KernelFamily::mma_resident:
             return {.any_head_dim_up_to = 128,
                     .grouped_heads = true,
