@@ -91,13 +91,26 @@ struct WgmmaArguments {
     float* d_q_accumulator;
     float softmax_scale;
     float softmax_scale_log2;  // softmax_scale · log2(e)
-    int heads;
+    int heads;                 // of keys and values, as all that counts heads here
     int batch_heads;
     int seqlen_q;
     int seqlen_kv;
     int tickets;            // in all
     int conversion_lag;     // groups of heads between a head's key tiles and its dQ's conversion
     int accumulator_heads;  // whose dQ the accumulator holds at a time: whole groups, or all
+    // A query attends to the keys with first_diagonal ≤ key − query ≤ last_diagonal, where the
+    // kernel is compiled for a bound.
+    int first_diagonal;
+    int last_diagonal;
+    // Neighbours that use one head of keys and values, where these are fewer.
+    int heads_per_kv_head;
+    // Of fp32 gradients, which TMA does not store:
+    void* d_q_data;
+    void* d_k_data;
+    void* d_v_data;
+    Strides d_q_strides;
+    Strides d_k_strides;
+    Strides d_v_strides;
 };
 
 /// attention_backward_convert: the accumulator, scaled, to dQ's own type and strides.

@@ -5,7 +5,7 @@
 // to a multiple of 16.
 #pragma once
 
-#include "attention_backward_mma_resident/gradient_stores.cuh"
+#include "attention_backward_rounds/gradient_stores.cuh"
 #include "primitives/mma.cuh"
 #include "primitives/types.cuh"
 #include "problem_options.cuh"

@@ -5,11 +5,11 @@
 #include "arguments/attention_backward_mma_resident.h"
 #include "attention_backward_mma_resident/d_q_fragments.cuh"
 #include "attention_backward_mma_resident/fragments.cuh"
-#include "attention_backward_mma_resident/gradient_stores.cuh"
 #include "attention_backward_mma_resident/layout.cuh"
 #include "attention_backward_mma_resident/loader.cuh"
-#include "attention_backward_mma_resident/mask.cuh"
 #include "attention_backward_mma_resident/scores.cuh"
+#include "attention_backward_rounds/gradient_stores.cuh"
+#include "attention_backward_rounds/mask.cuh"
 #include "attention_backward_rounds/turns.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/global_counter.cuh"
@@ -133,7 +133,8 @@ class KeyWarp {
         }
 #pragma unroll 1
         for (; query_start < end; query_start += block_q) {
-            if (has_edges && is_edge(arguments_, key_tile_, query_start)) {
+            if (has_edges &&
+                is_edge<block_kv>(arguments_, key_tile_, key_tile_.kv_start, query_start)) {
                 step<at_edge>(query_start, end, head);
             } else {
                 step<below_diagonal>(query_start, end, head);
@@ -274,7 +275,7 @@ class KeyWarp {
             if constexpr (deterministic) {
                 if (looks_for_all()) {
                     wait_for_turn(arguments_, key_tile_, head, query_start,
-                                  last_key_tile_of(arguments_, query_start));
+                                  last_key_tile_of(arguments_, key_tile_, query_start));
                 }
             }
             mbarrier_arrive(shared_.exchanged());
@@ -292,7 +293,7 @@ class KeyWarp {
             return DiagonalScores{first_key() + lane_ / 4 - diagonal * block_q - lane_ % 4 * 2};
         } else if constexpr (diagonal == at_edge) {
             const int lane = static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
-            return EdgeScores(arguments_, key_tile_.kv_start + first_key() + lane / 4,
+            return EdgeScores(arguments_, key_tile_, key_tile_.kv_start + first_key() + lane / 4,
                               query_start + lane % 4 * 2);
         } else {
             return WholeScores{};

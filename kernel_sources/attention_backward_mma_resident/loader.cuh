@@ -3,7 +3,7 @@
 
 #include "arguments/attention_backward_mma_resident.h"
 #include "attention_backward_mma_resident/constants.cuh"
-#include "attention_backward_mma_resident/mask.cuh"
+#include "attention_backward_rounds/mask.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/bulk_copy.cuh"
 #include "primitives/dependent_launch.cuh"

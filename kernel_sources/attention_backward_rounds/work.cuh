@@ -42,6 +42,16 @@ __device__ __forceinline__ int seqlen_kv_of(const Arguments& arguments) {
     return specialisation::seqlen_kv != 0 ? specialisation::seqlen_kv : arguments.seqlen_kv;
 }
 
+/// Lengths of the sequence that a tile belongs to.
+template <typename Arguments>
+__device__ __forceinline__ int seqlen_q_of(const Arguments& arguments, const Tile&) {
+    return seqlen_q_of(arguments);
+}
+template <typename Arguments>
+__device__ __forceinline__ int seqlen_kv_of(const Arguments& arguments, const Tile&) {
+    return seqlen_kv_of(arguments);
+}
+
 /// Lengths in tiles, of which the last may be partial.
 template <typename Arguments>
 __device__ __forceinline__ int query_tiles_of(const Arguments& arguments) {

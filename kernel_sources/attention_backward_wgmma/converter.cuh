@@ -2,6 +2,7 @@
 #pragma once
 
 #include "arguments/attention_backward.h"
+#include "attention_backward_rounds/gradient_stores.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "attention_backward_wgmma/layout.cuh"
 #include "attention_backward_wgmma/loader.cuh"
@@ -78,6 +79,12 @@ class Converter {
         bulk_commit();
     }
 
+    /// The part that has been converted, from that row and column of a head's dQ on.
+    __device__ __forceinline__ void store(int column, int row, int batch_head, int heads) const {
+        tma_store_4d(&arguments_.d_q, column, row, batch_head % heads, batch_head / heads,
+                     shared_.converted());
+    }
+
     __device__ __forceinline__ void convert(const Conversion& conversion) {
         float* half = accumulator_place(arguments_, conversion.batch_head) +
                       static_cast<int64_t>(conversion.first_query_tile) * (block_q * head_dim);
@@ -93,7 +100,7 @@ class Converter {
         }
         for (; halves_left > 0; --halves_left, half += half_elements) {
             const bool first_of_part = halves_left % 2 == 0;
-            if (first_of_part) {
+            if (!fp32_gradients && first_of_part) {
                 if (leads()) {
                     bulk_wait_read<0>();  // the part before has left
                 }
@@ -103,22 +110,33 @@ class Converter {
             if (leads() && leaves_zeros) {
                 zero(half);
             }
-            convert_half(first_of_part ? 0 : 1);
+            if constexpr (fp32_gradients) {
+                store_half(conversion, query_tiles_end, halves_left);
+            } else {
+                convert_half(first_of_part ? 0 : 1);
+            }
             fence_shared_before_async_proxy();
             synchronise();
             if (leads()) {
                 if (halves_left > conversion_buffers) {
                     load(half + conversion_buffers * half_elements, ring_.slot());
                 }
-                if (!first_of_part) {
+                if (!fp32_gradients && !first_of_part) {
                     // The last parts of a tile have the last columns.
                     const int parts_left_of_tile = halves_left / 2 % d_q_parts;
                     const int tiles_left = halves_left / halves_of_tile + 1;
-                    tma_store_4d(&arguments_.d_q,
-                                 (d_q_parts - 1 - parts_left_of_tile) * d_q_part_columns,
-                                 (query_tiles_end - tiles_left) * block_q,
-                                 conversion.batch_head % arguments_.heads,
-                                 conversion.batch_head / arguments_.heads, shared_.converted());
+                    const int column = (d_q_parts - 1 - parts_left_of_tile) * d_q_part_columns;
+                    const int tile_now = query_tiles_end - tiles_left;
+                    if constexpr (grouped_heads) {
+                        // Counted through all heads of a head of keys.
+                        const int query_tiles = query_tiles_of(arguments_);
+                        store(column, tile_now % query_tiles * block_q,
+                              conversion.batch_head * heads_per_kv_head_of(arguments_) +
+                                  tile_now / query_tiles,
+                              arguments_.heads * heads_per_kv_head_of(arguments_));
+                    } else {
+                        store(column, tile_now * block_q, conversion.batch_head, arguments_.heads);
+                    }
                     bulk_commit();
                 }
             }
@@ -152,6 +170,45 @@ class Converter {
             stmatrix_x4(
                 rows.address(row + lane() % 16, half * half_columns + column + lane() / 16 * 8),
                 packed);
+        }
+    }
+
+    /// Of the half in the ring's current buffer, without a way through shared memory.
+    __device__ __forceinline__ void store_half(const Conversion& conversion, int query_tiles_end,
+                                               int halves_left) const {
+        const int tiles_left = (halves_left - 1) / halves_of_tile + 1;
+        const int tile = query_tiles_end - tiles_left;
+        const int first_column =
+            (halves_of_tile - 1 - (halves_left - 1) % halves_of_tile) * half_columns;
+        const int query_tiles = query_tiles_of(arguments_);
+        const int head =
+            conversion.batch_head % arguments_.heads * heads_per_kv_head_of(arguments_) +
+            (grouped_heads ? tile / query_tiles : 0);
+        const int first_row = (grouped_heads ? tile % query_tiles : tile) * block_q;
+        const Strides& strides = arguments_.d_q_strides;
+        Gradient* const d_q = static_cast<Gradient*>(arguments_.d_q_data) +
+                              conversion.batch_head / arguments_.heads * strides.batch +
+                              head * strides.head + first_row * strides.seqlen + first_column;
+        const float scale = arguments_.softmax_scale;
+        // As they lie: of each eight columns, the four numbers of every thread of the query
+        // warpgroup.
+#pragma unroll 1
+        for (int place = thread_; place < half_columns / 8 * warpgroup_size;
+             place += conversion_threads) {
+            const float4 numbers =
+                load_shared<float4>(shared_.unconverted(ring_.slot()) + place * 16);
+            const int row = place % warpgroup_size / 32 * 16 + place % 32 / 4;
+            const int column = place / warpgroup_size * 8 + place % 4 * 2;
+            if (columns_qk < head_dim && first_column + column >= columns_qk) {
+                continue;
+            }
+            Gradient* const to = d_q + row * strides.seqlen + column;
+            if (!partial_query_tiles || first_row + row < seqlen_q_of(arguments_)) {
+                store_two(to, numbers.x * scale, numbers.y * scale);
+            }
+            if (!partial_query_tiles || first_row + row + 8 < seqlen_q_of(arguments_)) {
+                store_two(to + 8 * strides.seqlen, numbers.z * scale, numbers.w * scale);
+            }
         }
     }
 

@@ -2,10 +2,13 @@
 #pragma once
 
 #include "arguments/attention_backward.h"
+#include "attention_backward_rounds/gradient_stores.cuh"
+#include "attention_backward_rounds/mask.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "attention_backward_wgmma/key_state.cuh"
 #include "attention_backward_wgmma/layout.cuh"
 #include "attention_backward_wgmma/loader.cuh"
+#include "attention_backward_wgmma/walk.cuh"
 #include "primitives/bulk_copy.cuh"
 #include "primitives/conversion.cuh"
 #include "primitives/exponential.cuh"
@@ -47,41 +50,143 @@ class KeyWarpgroup {
             state_.d_k[i] = 0;
             state_.d_v[i] = 0;
         }
+        if constexpr (fp32_gradients) {
+            put_down(tile);
+        }
         mbarrier_wait(shared_.k_full(kv_ring_.slot), kv_ring_.parity);
         if constexpr (k_resident) {
             load_operand(state_.k, shared_.k(kv_ring_.slot));
         }
-        mbarrier_wait(shared_.q_full(query_ring_.slot), query_ring_.parity);
-        begin_scores();
-        TileStatistics lse;
-        lse.load(shared_.lse(query_ring_.slot), lane());
-        // The tile before has left: this one's dSᵀ, or its dK, goes over its dK.
-        wait_for_stores();
-        wgmma_wait<0>();
-        int query_tile = query_tiles_of(arguments_) - 1;
-        exponentiate<causal>(tile, query_tile, lse);
-        mbarrier_wait(shared_.v_full(kv_ring_.slot), kv_ring_.parity);
-        if constexpr (v_resident) {
-            load_operand(state_.v, shared_.v(kv_ring_.slot));
+        if constexpr (posts_steps) {
+            follow_steps(tile);
+        } else {
+            count_steps(tile);
         }
+        store_gradients(tile);
+        kv_ring_.advance();
+    }
+
+    /// The steps of all query tiles, or of those from the diagonal on.
+    __device__ __forceinline__ void count_steps(const Tile& tile) {
+        mbarrier_wait(shared_.q_full(query_ring_.slot), query_ring_.parity);
+        TileStatistics lse;
+        multiply_first(lse);
+        int query_tile = query_tiles_of(arguments_) - 1;
+        exponentiate(CountedMask<causal>{tile, query_tile}, lse);
+        receive_v();
         const int last = last_query_tile(tile);
         if constexpr (causal) {
             // The last tiles lie on the diagonal. Without a mask there is no branch in the loop.
             const int masked = tile.first_query_tile() + block_kv / block_q;
             for (; query_tile > masked; --query_tile) {
-                step<false, false>(tile, query_tile);
+                step(NextCounted<false>{tile, query_tile});
             }
         }
         for (; query_tile > last; --query_tile) {
-            step<false, causal>(tile, query_tile);
+            step(NextCounted<causal>{tile, query_tile});
         }
-        step<true, false>(tile, query_tile);
+        step(NoNext{});
         if (last != tile.first_query_tile()) {
             skip_step();
         }
-        store_gradients(tile);
-        kv_ring_.advance();
     }
+
+    /// The steps that the loader posts. Where one is left out, those after it begin anew.
+    __device__ __forceinline__ void follow_steps(const Tile& tile) {
+        Step posted = Step::none(is_unseen(arguments_, tile));
+        while (!posted.is_last()) {
+            mbarrier_wait(shared_.q_full(query_ring_.slot), query_ring_.parity);
+            posted = Step::load(shared_.step(query_ring_.slot));
+            if (!posted.is_seen_by(warpgroup_)) {
+                skip_step();
+                continue;
+            }
+            TileStatistics lse;
+            multiply_first(lse);
+            exponentiate(PostedMask{posted}, lse);
+            receive_v();
+            while (posted.goes_on(warpgroup_)) {
+                posted = step(NextPosted{}).posted;
+            }
+            step(NoNext{});
+        }
+        // Also where all have been left out: gradients leave over V, behind those of the tile
+        // before.
+        wait_for_stores();
+        mbarrier_wait(shared_.v_full(kv_ring_.slot), kv_ring_.parity);
+    }
+
+    /// Sᵀ of a query tile before which there is no step, and its LSE.
+    __device__ __forceinline__ void multiply_first(TileStatistics& lse) {
+        begin_scores();
+        lse.load(shared_.lse(query_ring_.slot), lane());
+        // The tile before has left: this one's dSᵀ, or its dK, goes over its dK.
+        wait_for_stores();
+        wgmma_wait<0>();
+    }
+
+    __device__ __forceinline__ void receive_v() {
+        mbarrier_wait(shared_.v_full(kv_ring_.slot), kv_ring_.parity);
+        if constexpr (v_resident) {
+            load_operand(state_.v, shared_.v(kv_ring_.slot));
+        }
+    }
+
+    // Which scores of a query tile are none.
+
+    /// Where steps are counted: the tile may lie on the diagonal of a square causal mask.
+    template <bool may_be_masked>
+    struct CountedMask {
+        const Tile& tile;
+        int query_tile;
+
+        __device__ __forceinline__ bool hides_any(int) const {
+            return may_be_masked && (query_tile - tile.first_query_tile()) * block_q < block_kv;
+        }
+        /// From a thread's first key and its first query on.
+        __device__ __forceinline__ DiagonalScores scores(uint32_t, int warpgroup, int warp,
+                                                         int lane) const {
+            return DiagonalScores{tile.kv_start + warpgroup * keys_per_warpgroup + warp * 16 +
+                                  lane / 4 - query_tile * block_q - lane % 4 * 2};
+        }
+    };
+    /// Where they are posted, by the loader.
+    struct PostedMask {
+        Step posted;
+
+        __device__ __forceinline__ bool hides_any(int warpgroup) const {
+            return has_edges && posted.is_edge_of(warpgroup);
+        }
+        __device__ __forceinline__ EdgeScores scores(uint32_t place, int warpgroup, int warp,
+                                                     int lane) const {
+            return Step::load_scores(place).moved(
+                warpgroup * keys_per_warpgroup + warp * 16 + lane / 4, lane % 4 * 2);
+        }
+    };
+
+    // What a step prepares beside its own tile: nothing, or P of the next tile, with its mask.
+
+    struct NoNext {
+        static constexpr bool exists = false;
+    };
+    template <bool may_be_masked>
+    struct NextCounted {
+        static constexpr bool exists = true;
+        const Tile& tile;
+        int query_tile;  // of the step
+
+        __device__ __forceinline__ void look(uint32_t) {}
+        __device__ __forceinline__ CountedMask<may_be_masked> mask() const {
+            return {tile, query_tile - 1};
+        }
+    };
+    struct NextPosted {
+        static constexpr bool exists = true;
+        Step posted;
+
+        __device__ __forceinline__ void look(uint32_t place) { posted = Step::load(place); }
+        __device__ __forceinline__ PostedMask mask() const { return {posted}; }
+    };
 
     /// The warp's 16 rows of K or V.
     template <int slices>
@@ -102,8 +207,9 @@ class KeyWarpgroup {
         const OperandRegister (&resident)[resident_slices][4], uint32_t a_tile, uint32_t b_tile) {
         constexpr MatrixLayout layout = k_major_layout(MatrixSwizzle::bytes_128);
         const MatrixDescriptor b(b_tile, layout);
-        const MatrixDescriptor a(a_tile + warpgroup_ * keys_per_warpgroup * KvTile::row_bytes,
-                                 layout);
+        const uint32_t a_rows = a_tile + warpgroup_ * keys_per_warpgroup * KvTile::row_bytes;
+        // Not held across steps where these have no registers for it.
+        const MatrixDescriptor a(posts_steps ? opaque(a_rows) : a_rows, layout);
         wgmma_fence();
 #pragma unroll
         for (int slice = 0; slice < depth_slices; ++slice) {
@@ -144,8 +250,8 @@ class KeyWarpgroup {
     }
 
     /// P = exp2(scale · log2(e) · S − LSE · log2(e)). Sᵀ is complete.
-    template <bool may_be_masked>
-    __device__ __forceinline__ void exponentiate(const Tile& tile, int query_tile,
+    template <typename Mask>
+    __device__ __forceinline__ void exponentiate(const Mask& mask,
                                                  const TileStatistics& negated_lse) {
         AccumulatorRegister(&s)[score_registers] = state_.scores[0];
         wgmma_settle(s);
@@ -154,15 +260,12 @@ class KeyWarpgroup {
         for (int i = 0; i < score_registers; ++i) {
             s[i] = __fmaf_rn(s[i], scale, negated_lse.of(i));
         }
-        if (may_be_masked && (query_tile - tile.first_query_tile()) * block_q < block_kv) {
-            // How far the thread's first key lies behind its first query.
-            const int behind = tile.kv_start + warpgroup_ * keys_per_warpgroup + warp() * 16 +
-                               lane() / 4 - query_tile * block_q - lane() % 4 * 2;
+        if (mask.hides_any(warpgroup_)) {
+            const auto scores =
+                mask.scores(shared_.step(query_ring_.slot), warpgroup_, warp(), lane());
 #pragma unroll
             for (int i = 0; i < score_registers; ++i) {
-                const int key = i / 2 % 2 * 8;
-                const int query = i / 4 * 8 + i % 2;
-                if (behind + key > query) {
+                if (scores.hides(i / 4, i % 4)) {
                     s[i] = -infinity();
                 }
             }
@@ -232,9 +335,10 @@ class KeyWarpgroup {
         d_s_ring_.advance();
     }
 
-    /// One query tile; afterwards P of the next one is ready, unless it was the last.
-    template <bool last, bool next_may_be_masked>
-    __device__ __forceinline__ void step(const Tile& tile, int query_tile) {
+    /// One query tile; afterwards P of the next one is ready, if there is one. Returns what has
+    /// been learned of that.
+    template <typename Next>
+    __device__ __forceinline__ Next step(Next next_tile) {
         const int stage = query_ring_.slot;
         const int parity = query_ring_.parity;
         mbarrier_wait(shared_.d_o_full(stage), parity);
@@ -267,13 +371,14 @@ class KeyWarpgroup {
         d_s_ring_.advance();
         query_ring_.advance();
 
-        if constexpr (last) {
+        if constexpr (!Next::exists) {
             wgmma_wait<0>();
             settle_d_k();
             release(shared_.q_empty(stage));
         } else {
             const int next = query_ring_.slot;
             mbarrier_wait(shared_.q_full(next), query_ring_.parity);
+            next_tile.look(shared_.step(next));
             TileStatistics lse;
             if constexpr (lse_before_scores) {
                 lse.load(shared_.lse(next), lane());
@@ -286,8 +391,9 @@ class KeyWarpgroup {
                 lse.load(shared_.lse(next), lane());
             }
             wgmma_wait<0>();
-            exponentiate<next_may_be_masked>(tile, query_tile - 1, lse);
+            exponentiate(next_tile.mask(), lse);
         }
+        return next_tile;
     }
 
     __device__ __forceinline__ void settle_d_k() {
@@ -326,6 +432,18 @@ class KeyWarpgroup {
     __device__ __forceinline__ void store_gradients(const Tile& tile) {
         const int buffer = kv_ring_.slot;
         release(shared_.k_empty(buffer));
+        if constexpr (fp32_gradients) {
+            const Tile found = pick_up_tile();
+            synchronise();
+            if (is_store_thread()) {
+                mbarrier_arrive(shared_.v_empty(buffer));
+            }
+            store_rows<columns_v>(state_.d_v, 1.0F, arguments_.d_v_data, arguments_.d_v_strides,
+                                  found);
+            store_rows<columns_qk>(state_.d_k, arguments_.softmax_scale, arguments_.d_k_data,
+                                   arguments_.d_k_strides, found);
+            return;
+        }
         stage(state_.d_v, 1.0F, shared_.v(buffer));
         if constexpr (!d_k_has_place) {
             publish();
@@ -341,6 +459,51 @@ class KeyWarpgroup {
         if (is_store_thread()) {
             bulk_wait_read<1>();
             mbarrier_arrive(shared_.v_empty(buffer));
+        }
+    }
+
+    // What plain stores need of a tile has no registers while it is worked on. Between the two, and
+    // before the next tile, the warpgroup waits for itself.
+
+    __device__ __forceinline__ void put_down(const Tile& tile) const {
+        if (is_store_thread()) {
+            store_shared(shared_.tile(warpgroup_),
+                         uint4{static_cast<uint32_t>(tile.batch), static_cast<uint32_t>(tile.head),
+                               static_cast<uint32_t>(tile.kv_start), 0});
+        }
+    }
+    __device__ __forceinline__ Tile pick_up_tile() const {
+        const uint4 words = load_shared<uint4>(shared_.tile(warpgroup_));
+        Tile tile;
+        tile.batch = static_cast<int>(words.x);
+        tile.head = static_cast<int>(words.y);
+        tile.kv_start = static_cast<int>(words.z);
+        return tile;
+    }
+
+    /// From the registers to where the gradient lies.
+    template <int columns>
+    __device__ __forceinline__ void store_rows(
+        const AccumulatorRegister (&gradient)[gradient_registers], float scale, void* data,
+        const Strides& strides, const Tile& tile) const {
+        const int thread = static_cast<int>(opaque(static_cast<uint32_t>(thread_)));
+        const int first_key = tile.kv_start + warpgroup_ * keys_per_warpgroup +
+                              thread / warp_size * 16 + thread % warp_size / 4;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int64_t key = first_key + half * 8;
+            if (partial_key_tiles && key >= seqlen_kv_of(arguments_, tile)) {
+                continue;
+            }
+            Gradient* const row = static_cast<Gradient*>(data) + tile.batch * strides.batch +
+                                  tile.head * strides.head + key * strides.seqlen + thread % 4 * 2;
+#pragma unroll
+            for (int i = 0; i < head_dim / 8; ++i) {
+                if (i * 8 < columns) {
+                    store_two(row + i * 8, gradient[4 * i + 2 * half] * scale,
+                              gradient[4 * i + 2 * half + 1] * scale);
+                }
+            }
         }
     }
 

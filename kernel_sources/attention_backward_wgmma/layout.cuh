@@ -3,16 +3,26 @@
 
 #include "primitives/swizzle.cuh"
 #include "primitives/types.cuh"
+#include "problem_options.cuh"
 #include "specialisation.cuh"
 
 namespace backlight::kernel {
 
 using specialisation::block_kv;
 using specialisation::block_q;
+using specialisation::bounded_last_diagonal;
 using specialisation::causal;
+using specialisation::fp32_gradients;
+using specialisation::grouped_heads;
 using specialisation::head_dim;
+using specialisation::partial_key_tiles;
+using specialisation::partial_query_tiles;
 using specialisation::stages;
 using Element = specialisation::Element;
+
+// Whether the loader tells the key warpgroups which step comes next (see Step). Where all key tiles
+// have the same queries, or those from a square causal mask's diagonal on, they count along.
+constexpr bool posts_steps = bounded_last_diagonal || partial_key_tiles || grouped_heads;
 
 // --- Roles and registers ------------------------------------------------------------------------
 
@@ -81,7 +91,10 @@ constexpr int work_slots = 6;
 constexpr int d_q_part_bytes = block_q * d_q_part_columns * 4;
 constexpr int conversion_buffers = 3;
 constexpr int conversion_buffer_bytes = d_q_part_bytes / 2;
-constexpr int zeros_bytes = 1024;
+// Where steps are posted, or key warpgroups put their tile down, that takes from the zeros.
+constexpr int zeros_bytes = posts_steps || fp32_gradients ? 512 : 1024;
+constexpr int step_bytes = 16;
+constexpr int tile_bytes = 16;
 constexpr int statistics_bytes = block_q * 4;
 
 constexpr int k_offset = 0;
@@ -98,7 +111,10 @@ constexpr int d_k_offset = d_q_offset + d_q_buffers * d_q_part_bytes;
 constexpr int unconverted_offset = d_k_offset + (d_k_has_place ? KvTile::bytes : 0);
 constexpr int converted_offset = unconverted_offset + conversion_buffers * conversion_buffer_bytes;
 constexpr int zeros_offset = converted_offset + d_q_part_bytes / 2;
-constexpr int lse_offset = zeros_offset + zeros_bytes;
+constexpr int steps_offset = zeros_offset + zeros_bytes;
+constexpr int tiles_offset = steps_offset + stages * step_bytes;
+constexpr int lse_offset = zeros_offset + 1024;
+static_assert(zeros_bytes == 1024 || tiles_offset + key_warpgroups * tile_bytes <= lse_offset);
 constexpr int delta_offset = lse_offset + stages * statistics_bytes;
 constexpr int work_bytes = 32;
 constexpr int work_offset = delta_offset + stages * statistics_bytes;
@@ -140,6 +156,14 @@ struct SharedMemory {
     }
     __device__ __forceinline__ uint32_t converted() const { return base + converted_offset; }
     __device__ __forceinline__ uint32_t zeros() const { return base + zeros_offset; }
+    /// What the stage's query tile is for.
+    __device__ __forceinline__ uint32_t step(int stage) const {
+        return base + steps_offset + stage * step_bytes;
+    }
+    /// What a key warpgroup works on.
+    __device__ __forceinline__ uint32_t tile(int warpgroup) const {
+        return base + tiles_offset + warpgroup * tile_bytes;
+    }
     __device__ __forceinline__ uint32_t lse(int stage) const {
         return base + lse_offset + stage * statistics_bytes;
     }

@@ -4,6 +4,7 @@
 #include "arguments/attention_backward.h"
 #include "attention_backward_rounds/work.cuh"
 #include "attention_backward_wgmma/layout.cuh"
+#include "attention_backward_wgmma/walk.cuh"
 #include "primitives/bulk_copy.cuh"
 #include "primitives/dependent_launch.cuh"
 #include "primitives/global_counter.cuh"
@@ -16,13 +17,68 @@ namespace backlight::kernel {
 /// Copies `Tile::panels` panels, from row `row` of the head's matrix on.
 template <typename SharedTile>
 __device__ __forceinline__ void load_tile(uint32_t destination, const TensorMap& map, int row,
-                                          const Tile& tile, uint32_t barrier) {
+                                          int head, int batch, uint32_t barrier) {
 #pragma unroll
     for (int panel = 0; panel < SharedTile::panels; ++panel) {
         tma_load_4d(destination + panel * SharedTile::panel_bytes, &map,
-                    panel * SharedTile::panel_columns, row, tile.head, tile.batch, barrier);
+                    panel * SharedTile::panel_columns, row, head, batch, barrier);
     }
 }
+
+/// The loader's positions in its rings.
+struct LoaderRings {
+    RingPosition<work_slots> work;
+    RingPosition<kv_buffers> kv;
+    RingPosition<stages> queries;
+
+    __device__ __forceinline__ int work_slot() const { return work.slot; }
+    __device__ __forceinline__ int work_parity() const { return work.parity; }
+    __device__ __forceinline__ void advance_work() { work.advance(); }
+    __device__ __forceinline__ int kv_slot() const { return kv.slot; }
+    __device__ __forceinline__ int kv_parity() const { return kv.parity; }
+    __device__ __forceinline__ void advance_kv() { kv.advance(); }
+    __device__ __forceinline__ int query_stage() const { return queries.slot; }
+    __device__ __forceinline__ int query_parity() const { return queries.parity; }
+    __device__ __forceinline__ void advance_queries() { queries.advance(); }
+};
+
+/// The same in two registers, where there are no more.
+class CompactLoaderRings {
+  public:
+    __device__ __forceinline__ int work_slot() const { return work() % work_slots; }
+    __device__ __forceinline__ int work_parity() const { return work() / work_slots; }
+    __device__ __forceinline__ void advance_work() {
+        positions_ += work() == 2 * work_slots - 1 ? 1 - 2 * work_slots : 1;
+    }
+    __device__ __forceinline__ int kv_slot() const { return kv() % kv_buffers; }
+    __device__ __forceinline__ int kv_parity() const { return kv() / kv_buffers % 2; }
+    __device__ __forceinline__ void advance_kv() { positions_ += kv_unit; }
+    __device__ __forceinline__ int query_stage() const { return queries_.slot(); }
+    __device__ __forceinline__ int query_parity() const { return queries_.parity(); }
+    __device__ __forceinline__ void advance_queries() { queries_.advance(); }
+
+  private:
+    // Of K and V uncounted: it comes round with the bits.
+    static constexpr uint32_t kv_unit = 16;
+    static_assert(2 * work_slots <= kv_unit && (kv_buffers & (kv_buffers - 1)) == 0);
+
+    __device__ __forceinline__ int work() const { return static_cast<int>(positions_ % kv_unit); }
+    __device__ __forceinline__ int kv() const {
+        return static_cast<int>(positions_ / kv_unit % (2 * kv_buffers));
+    }
+
+    uint32_t positions_ = 0;  // in the rings of work and of K and V
+    CompactRingPosition<stages> queries_;
+};
+
+template <bool compact>
+struct ChosenLoaderRings {
+    using Type = LoaderRings;
+};
+template <>
+struct ChosenLoaderRings<true> {
+    using Type = CompactLoaderRings;
+};
 
 /// One thread: takes tickets, tells the others of them, and brings what they need.
 class Loader {
@@ -42,7 +98,11 @@ class Loader {
                 return;
             }
             if (work.has_tile()) {
-                load(work.tile);
+                if constexpr (posts_steps) {
+                    load_and_post(work.tile);
+                } else {
+                    load(work.tile);
+                }
             }
         }
     }
@@ -50,8 +110,8 @@ class Loader {
   private:
     /// For the other roles to read.
     __device__ __forceinline__ void post(const Work& work) {
-        const int slot = work_ring_.slot;
-        mbarrier_wait(shared_.work_empty(slot), work_ring_.parity ^ 1);
+        const int slot = rings_.work_slot();
+        mbarrier_wait(shared_.work_empty(slot), rings_.work_parity() ^ 1);
         const auto word = [](int value) { return static_cast<uint32_t>(value); };
         store_shared(shared_.work(slot), uint4{word(work.tile.batch_head), word(work.tile.batch),
                                                word(work.tile.head), word(work.tile.kv_start)});
@@ -59,55 +119,114 @@ class Loader {
                      uint4{word(work.conversion.batch_head), word(work.conversion.first_query_tile),
                            word(work.conversion.query_tiles), 0});
         mbarrier_arrive(shared_.work_full(slot));
-        work_ring_.advance();
+        rings_.advance_work();
     }
 
     __device__ __forceinline__ void load(const Tile& tile) {
-        const int buffer = kv_ring_.slot;
-        const int kv_parity = kv_ring_.parity;
-        kv_ring_.advance();
+        const int buffer = rings_.kv_slot();
+        const int kv_parity = rings_.kv_parity();
+        rings_.advance_kv();
         mbarrier_wait(shared_.k_empty(buffer), kv_parity ^ 1);
-        mbarrier_arrive_expect_bytes(shared_.k_full(buffer), KvTile::bytes);
-        load_tile<KvTile>(shared_.k(buffer), arguments_.k, tile.kv_start, tile,
-                          shared_.k_full(buffer));
-        const int query_tiles = query_tiles_of(arguments_);
-        const int64_t head_row = static_cast<int64_t>(tile.batch_head) * query_tiles * block_q;
+        load_keys(shared_.k(buffer), arguments_.k, tile, shared_.k_full(buffer));
+        const int64_t first_row = first_row_of(tile, 0);
         bool v_loaded = false;
-        for (int query_tile = query_tiles - 1; query_tile >= tile.first_query_tile();
-             --query_tile) {
-            const int query_start = query_tile * block_q;
-            const int stage = query_ring_.slot;
-            const int parity = query_ring_.parity;
-            query_ring_.advance();
+        for (int step = first_step_of(arguments_, tile); step >= last_step_of(tile); --step) {
+            const int query_start = visit_of(arguments_, tile, step).query_start();
+            const int stage = rings_.query_stage();
+            const int parity = rings_.query_parity();
+            rings_.advance_queries();
             mbarrier_wait(shared_.q_empty(stage), parity ^ 1);
-            mbarrier_arrive_expect_bytes(shared_.q_full(stage),
-                                         QueryTile::bytes + statistics_bytes);
-            load_tile<QueryTile>(shared_.q(stage), arguments_.q, query_start, tile,
-                                 shared_.q_full(stage));
-            bulk_load(shared_.lse(stage), arguments_.negated_lse_log2 + head_row + query_start,
-                      statistics_bytes, shared_.q_full(stage));
+            load_q(stage, tile, tile.head, first_row, query_start);
             if (!v_loaded) {
                 v_loaded = true;
                 mbarrier_wait(shared_.v_empty(buffer), kv_parity ^ 1);
-                mbarrier_arrive_expect_bytes(shared_.v_full(buffer), KvTile::bytes);
-                load_tile<KvTile>(shared_.v(buffer), arguments_.v, tile.kv_start, tile,
-                                  shared_.v_full(buffer));
+                load_keys(shared_.v(buffer), arguments_.v, tile, shared_.v_full(buffer));
             }
             mbarrier_wait(shared_.d_o_empty(stage), parity ^ 1);
-            mbarrier_arrive_expect_bytes(shared_.d_o_full(stage),
-                                         QueryTile::bytes + statistics_bytes);
-            load_tile<QueryTile>(shared_.d_o(stage), arguments_.d_o, query_start, tile,
-                                 shared_.d_o_full(stage));
-            bulk_load(shared_.delta(stage), arguments_.negated_delta + head_row + query_start,
-                      statistics_bytes, shared_.d_o_full(stage));
+            load_d_o(stage, tile, tile.head, first_row, query_start);
         }
+    }
+
+    /// The same where steps are posted. All that can be worked out anew in a step is, for want of
+    /// registers.
+    __device__ __forceinline__ void load_and_post(const Tile& tile) {
+        mbarrier_wait(shared_.k_empty(rings_.kv_slot()), rings_.kv_parity() ^ 1);
+        if (is_unseen(arguments_, tile)) {
+            // The others take nothing from there, and store zeros.
+            mbarrier_arrive(shared_.k_full(rings_.kv_slot()));
+            mbarrier_wait(shared_.v_empty(rings_.kv_slot()), rings_.kv_parity() ^ 1);
+            mbarrier_arrive(shared_.v_full(rings_.kv_slot()));
+        } else {
+            load_keys(shared_.k(rings_.kv_slot()), arguments_.k, tile,
+                      shared_.k_full(rings_.kv_slot()));
+            for (int step = first_step_of(arguments_, tile); step >= last_step_of(tile); --step) {
+                load_and_post_step(in_step(tile), step);
+                rings_.advance_queries();
+            }
+        }
+        rings_.advance_kv();
+    }
+
+    __device__ __forceinline__ void load_and_post_step(const Tile& tile, int step) const {
+        const Visit visit = visit_of(arguments_, tile, step);
+        const int query_start = visit.query_start();
+        const int head = query_head(tile.head, visit.head_in_group);
+        const int stage = rings_.query_stage();
+        mbarrier_wait(shared_.q_empty(stage), rings_.query_parity() ^ 1);
+        Step::of(arguments_, tile, step, query_start)
+            .store(shared_.step(stage), EdgeScores(arguments_, tile, tile.kv_start, query_start));
+        const int64_t first_row = first_row_of(tile, visit.head_in_group);
+        load_q(stage, tile, head, first_row, query_start);
+        if (step == first_step_of(arguments_, in_step(tile))) {
+            const int buffer = rings_.kv_slot();
+            mbarrier_wait(shared_.v_empty(buffer), rings_.kv_parity() ^ 1);
+            load_keys(shared_.v(buffer), arguments_.v, tile, shared_.v_full(buffer));
+        }
+        mbarrier_wait(shared_.d_o_empty(stage), rings_.query_parity() ^ 1);
+        load_d_o(stage, tile, head, first_row, query_start);
+    }
+
+    // A query tile, with the statistics that go with it.
+
+    __device__ __forceinline__ void load_q(int stage, const Tile& tile, int head, int64_t first_row,
+                                           int query_start) const {
+        mbarrier_arrive_expect_bytes(shared_.q_full(stage), QueryTile::bytes + statistics_bytes);
+        load_tile<QueryTile>(shared_.q(stage), arguments_.q, query_start, head, tile.batch,
+                             shared_.q_full(stage));
+        bulk_load(shared_.lse(stage), arguments_.negated_lse_log2 + first_row + query_start,
+                  statistics_bytes, shared_.q_full(stage));
+    }
+    __device__ __forceinline__ void load_d_o(int stage, const Tile& tile, int head,
+                                             int64_t first_row, int query_start) const {
+        mbarrier_arrive_expect_bytes(shared_.d_o_full(stage), QueryTile::bytes + statistics_bytes);
+        load_tile<QueryTile>(shared_.d_o(stage), arguments_.d_o, query_start, head, tile.batch,
+                             shared_.d_o_full(stage));
+        bulk_load(shared_.delta(stage), arguments_.negated_delta + first_row + query_start,
+                  statistics_bytes, shared_.d_o_full(stage));
+    }
+
+    /// The tile's rows of K or V.
+    __device__ __forceinline__ void load_keys(uint32_t destination, const TensorMap& map,
+                                              const Tile& tile, uint32_t barrier) const {
+        mbarrier_arrive_expect_bytes(barrier, KvTile::bytes);
+        load_tile<KvTile>(destination, map, tile.kv_start, tile.head, tile.batch, barrier);
+    }
+
+    /// Of one of keys, or all of them up to it, those of queries.
+    __device__ __forceinline__ int query_head(int kv_head, int head_in_group) const {
+        return kv_head * heads_per_kv_head_of(arguments_) + head_in_group;
+    }
+    /// Of the head's statistics.
+    __device__ __forceinline__ int64_t first_row_of(const Tile& tile, int head_in_group) const {
+        const int batch_head =
+            posts_steps ? tile.batch * arguments_.heads + tile.head : tile.batch_head;
+        return static_cast<int64_t>(query_head(batch_head, head_in_group)) *
+               query_tiles_of(arguments_) * block_q;
     }
 
     const WgmmaArguments& arguments_;
     SharedMemory shared_;
-    RingPosition<work_slots> work_ring_;
-    RingPosition<kv_buffers> kv_ring_;
-    RingPosition<stages> query_ring_;
+    ChosenLoaderRings<posts_steps>::Type rings_;
 };
 
 /// What the loader has posted, as a warp of another role sees it.

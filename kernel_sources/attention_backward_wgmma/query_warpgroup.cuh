@@ -5,6 +5,7 @@
 #include "attention_backward_rounds/work.cuh"
 #include "attention_backward_wgmma/layout.cuh"
 #include "attention_backward_wgmma/loader.cuh"
+#include "attention_backward_wgmma/walk.cuh"
 #include "primitives/bulk_copy.cuh"
 #include "primitives/global_counter.cuh"
 #include "primitives/matrix_descriptor.cuh"
@@ -22,22 +23,27 @@ class DqSum {
   public:
     /// Waits until the head's place is free: most often it has been for long.
     __device__ __forceinline__ DqSum(const WgmmaArguments& arguments, const Tile& tile, bool adds)
-        : added_(arguments.counters.added + tile.batch_head),
-          place_(accumulator_place(arguments, tile.batch_head) +
-                 static_cast<int64_t>(query_tiles_of(arguments)) * tile_elements) {
+        : arguments_(arguments),
+          added_(arguments.counters.added + tile.batch_head),
+          place_(
+              accumulator_place(arguments, tile.batch_head) +
+              (posts_steps ? 0 : static_cast<int64_t>(query_tiles_of(arguments)) * tile_elements)) {
         if (adds && wait_for_place(arguments, tile.batch_head)) {
             // The zeros there come before what is added.
             fence_global_before_async_proxy();
         }
     }
 
-    /// Sends a part, staged in shared memory, on its way. Parts of a tile come one after another,
-    /// tiles from the last to the first.
-    __device__ __forceinline__ void add(int part, uint32_t staged) {
-        if (part == 0) {
+    /// Sends a part of a query tile, staged in shared memory, on its way.
+    __device__ __forceinline__ void add(const Visit& visit, int part, uint32_t staged) {
+        int64_t before = 0;  // elements of the tiles before
+        if constexpr (posts_steps) {
+            const int tiles = visit.head_in_group * query_tiles_of(arguments_) + visit.query_tile;
+            before = static_cast<int64_t>(tiles) * tile_elements;
+        } else if (part == 0) {
             place_ -= tile_elements;
         }
-        bulk_reduce_add<float>(place_ + part * (block_q * d_q_part_columns), staged,
+        bulk_reduce_add<float>(place_ + before + part * (block_q * d_q_part_columns), staged,
                                d_q_part_bytes);
         bulk_commit();
     }
@@ -50,8 +56,9 @@ class DqSum {
   private:
     static constexpr int tile_elements = block_q * head_dim;
 
+    const WgmmaArguments& arguments_;
     uint32_t* added_;
-    float* place_;  // of the tile that was last begun
+    float* place_;  // of the head; where no steps are posted, of the tile that was last begun
 };
 
 /// dQ of the block's keys, part by part: a part is 64 queries by 64 columns, in the order in which
@@ -78,20 +85,15 @@ class QueryWarpgroup {
         kv_ring_.advance();
         // Of the thread that adds.
         DqSum sum(arguments_, tile, thread_ == 0);
-        const int first = tile.first_query_tile();
-        for (int query_tile = query_tiles_of(arguments_) - 1; query_tile >= first; --query_tile) {
+        for (int step = first_step_of(arguments_, tile); step >= last_step_of(tile); --step) {
+            const Tile tile_now = in_step(tile);
+            const Visit visit = visit_of(arguments_, tile_now, step);
             mbarrier_wait(shared_.d_s_full(d_s_ring_.slot), d_s_ring_.parity);
 #pragma unroll
             for (int part = 0; part < d_q_parts; ++part) {
                 AccumulatorRegister d_q[d_q_part_columns / 2];
                 const uint32_t k_panel = shared_.k(kv_buffer) + part * KvTile::panel_bytes;
-                if (causal && query_tile == first) {
-                    // The second key warpgroup has left out this tile.
-                    multiply<key_slices / key_warpgroups>(d_q, shared_.d_s(d_s_ring_.slot),
-                                                          k_panel);
-                } else {
-                    multiply<key_slices>(d_q, shared_.d_s(d_s_ring_.slot), k_panel);
-                }
+                multiply_seen(d_q, tile_now, visit, shared_.d_s(d_s_ring_.slot), k_panel);
                 // The buffer's last way out has begun two parts ago.
                 if (thread_ == 0) {
                     bulk_wait_read<d_q_buffers - 1>();
@@ -114,7 +116,7 @@ class QueryWarpgroup {
                 fence_shared_before_async_proxy();
                 named_barrier_synchronise(query_warpgroup_own, warpgroup_size);
                 if (thread_ == 0) {
-                    sum.add(part, staged);
+                    sum.add(visit, part, staged);
                 }
                 d_q_buffer_ ^= 1;
             }
@@ -129,23 +131,45 @@ class QueryWarpgroup {
         }
     }
 
-    /// d_q = dS · K, of the first keys and the 64 columns of K that lie in the panel.
-    template <int slices>
+    /// d_q = dS · K, of the 64 columns of K that lie in the panel. A key warpgroup whose keys the
+    /// query tile does not see has left it out.
+    __device__ __forceinline__ void multiply_seen(AccumulatorRegister (&d_q)[d_q_part_columns / 2],
+                                                  const Tile& tile, const Visit& visit,
+                                                  uint32_t d_s_tile, uint32_t k_panel) const {
+        constexpr int slices_each = key_slices / key_warpgroups;
+        if constexpr (posts_steps && has_edges) {
+            const uint32_t seen = seen_warpgroups(arguments_, tile, visit.query_start());
+            if (seen == 1) {
+                multiply<0, slices_each>(d_q, d_s_tile, k_panel);
+            } else if (seen == 2) {
+                multiply<slices_each, slices_each>(d_q, d_s_tile, k_panel);
+            } else {
+                multiply<0, key_slices>(d_q, d_s_tile, k_panel);
+            }
+        } else if (causal && visit.query_tile == tile.first_query_tile()) {
+            multiply<0, slices_each>(d_q, d_s_tile, k_panel);
+        } else {
+            multiply<0, key_slices>(d_q, d_s_tile, k_panel);
+        }
+    }
+
+    /// Of so many slices of 16 keys, from the first one on.
+    template <int first_slice, int slices>
     __device__ __forceinline__ static void multiply(
         AccumulatorRegister (&d_q)[d_q_part_columns / 2], uint32_t d_s_tile, uint32_t k_panel) {
         constexpr MatrixLayout d_s_layout =
             mn_major_layout(MatrixSwizzle::bytes_128, ScoreTile::panel_bytes);
         constexpr MatrixLayout k_layout =
             mn_major_layout(MatrixSwizzle::bytes_128, KvTile::panel_bytes);
-        constexpr int step_bytes = mn_major_step(MatrixSwizzle::bytes_128);
+        constexpr int step = mn_major_step(MatrixSwizzle::bytes_128);
         const MatrixDescriptor d_s(d_s_tile, d_s_layout);
         // Not held across steps, for want of registers.
         const MatrixDescriptor k(opaque(k_panel), k_layout);
         wgmma_fence();
 #pragma unroll
-        for (int slice = 0; slice < slices; ++slice) {
+        for (int slice = first_slice; slice < first_slice + slices; ++slice) {
             wgmma_m64k16<Element, d_q_part_columns, Major::mn, Major::mn>(
-                d_q, d_s.advanced(slice * step_bytes), k.advanced(slice * step_bytes), slice > 0);
+                d_q, d_s.advanced(slice * step), k.advanced(slice * step), slice > first_slice);
         }
         wgmma_commit();
     }

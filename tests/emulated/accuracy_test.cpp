@@ -83,8 +83,7 @@ TEST_CASE("what plans choose by themselves matches fp64 at lengths of both famil
             families.push_back(config.family);
         }
     }
-    CHECK(std::ranges::count(families, KernelFamily::wgmma) == 2);
-    CHECK(std::ranges::count(families, KernelFamily::mma_resident) == 4);
+    CHECK(std::ranges::count(families, KernelFamily::wgmma) == 6);
 }
 
 TEST_CASE("words that differ are counted on the device") {

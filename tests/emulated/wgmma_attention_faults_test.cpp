@@ -57,15 +57,21 @@ TEST_CASE("wgmma: a dropped wait for a tile is found") {
          narrow(),
          in_no_order},
         {"V",
-         {dropped("mbarrier_wait(shared_.v_full(kv_ring_.slot), kv_ring_.parity);")},
+         {edit("receive_v() {\n        mbarrier_wait(shared_.v_full(kv_ring_.slot), "
+               "kv_ring_.parity);",
+               "receive_v() {")},
          wide(),
          in_no_order},
         {"V, for registers",
-         {dropped("mbarrier_wait(shared_.v_full(kv_ring_.slot), kv_ring_.parity);")},
+         {edit("receive_v() {\n        mbarrier_wait(shared_.v_full(kv_ring_.slot), "
+               "kv_ring_.parity);",
+               "receive_v() {")},
          narrow(),
          in_no_order},
         {"the first Q",
-         {dropped("mbarrier_wait(shared_.q_full(query_ring_.slot), query_ring_.parity);")},
+         {edit("mbarrier_wait(shared_.q_full(query_ring_.slot), query_ring_.parity);\n        "
+               "TileStatistics",
+               "TileStatistics")},
          narrow(),
          in_no_order},
         {"the next Q",
@@ -114,7 +120,7 @@ TEST_CASE("wgmma: a buffer that is filled before its readers are done is found")
          over_its_readers,
          10},
         {"work",
-         {dropped("mbarrier_wait(shared_.work_empty(slot), work_ring_.parity ^ 1);")},
+         {dropped("mbarrier_wait(shared_.work_empty(slot), rings_.work_parity() ^ 1);")},
          narrow(),
          too_soon,
          10},
@@ -162,21 +168,28 @@ TEST_CASE("wgmma: a buffer that is filled before its readers are done is found")
 TEST_CASE("wgmma: an arrival that does not come is found") {
     const std::vector<PlantedFault> faults = {
         {"K full",
-         {dropped("mbarrier_arrive_expect_bytes(shared_.k_full(buffer), KvTile::bytes);")},
+         {edit("load_keys(shared_.k(buffer), arguments_.k, tile, shared_.k_full(buffer));",
+               "load_tile<KvTile>(shared_.k(buffer), arguments_.k, tile.kv_start, tile.head, "
+               "tile.batch, shared_.k_full(buffer));")},
          narrow(),
          {transaction_mismatch, deadlock}},
         {"V full",
-         {dropped("mbarrier_arrive_expect_bytes(shared_.v_full(buffer), KvTile::bytes);")},
+         {edit("load_keys(shared_.v(buffer), arguments_.v, tile, shared_.v_full(buffer));\n        "
+               "    "
+               "}\n            mbarrier_wait(shared_.d_o_empty(stage), parity",
+               "load_tile<KvTile>(shared_.v(buffer), arguments_.v, tile.kv_start, tile.head, "
+               "tile.batch, shared_.v_full(buffer));\n            "
+               "}\n            mbarrier_wait(shared_.d_o_empty(stage), parity")},
          narrow(),
          {transaction_mismatch, deadlock}},
         {"Q full",
-         {dropped("mbarrier_arrive_expect_bytes(shared_.q_full(stage),\n                           "
-                  "              QueryTile::bytes + statistics_bytes);")},
+         {dropped("mbarrier_arrive_expect_bytes(shared_.q_full(stage), QueryTile::bytes + "
+                  "statistics_bytes);")},
          narrow(),
          {transaction_mismatch, deadlock}},
         {"dO full",
-         {dropped("mbarrier_arrive_expect_bytes(shared_.d_o_full(stage),\n                         "
-                  "                QueryTile::bytes + statistics_bytes);")},
+         {dropped("mbarrier_arrive_expect_bytes(shared_.d_o_full(stage), QueryTile::bytes + "
+                  "statistics_bytes);")},
          narrow(),
          {transaction_mismatch, deadlock}},
         {"dO empty",
@@ -200,7 +213,7 @@ TEST_CASE("wgmma: an arrival that does not come is found") {
          two_tiles(128),
          {deadlock}},
         {"V empty",
-         {dropped("mbarrier_arrive(shared_.v_empty(buffer));")},
+         {dropped("bulk_wait_read<1>();\n            mbarrier_arrive(shared_.v_empty(buffer));")},
          two_tiles(128),
          {deadlock}},
         {"work", {dropped("mbarrier_arrive(shared_.work_full(slot));")}, narrow(), {deadlock}},
@@ -308,7 +321,7 @@ TEST_CASE("wgmma: a missing fence is found") {
 TEST_CASE("wgmma: a product that is used before it is complete is found") {
     const std::vector<PlantedFault> faults = {
         {"the first scores",
-         {edit("wgmma_wait<0>();\n        int query_tile", "int query_tile")},
+         {edit("wait_for_stores();\n        wgmma_wait<0>();", "wait_for_stores();")},
          narrow(),
          {register_in_flight}},
         {"dP and dV",
@@ -322,8 +335,8 @@ TEST_CASE("wgmma: a product that is used before it is complete is found") {
          narrow(),
          {register_in_flight}},
         {"the next scores",
-         {edit("}\n            wgmma_wait<0>();\n            exponentiate<next",
-               "}\n            exponentiate<next")},
+         {edit("}\n            wgmma_wait<0>();\n            exponentiate(next",
+               "}\n            exponentiate(next")},
          narrow(),
          {register_in_flight}},
         {"the last dK",
@@ -477,7 +490,7 @@ TEST_CASE("wgmma: dK and dV that leave too early are found") {
          over_its_readers,
          20},
         {"dS over dK that leaves",
-         {dropped("        wait_for_stores();\n")},
+         {edit("goes over its dK.\n        wait_for_stores();\n", "goes over its dK.\n")},
          two_tiles(128),
          over_its_readers,
          10},
@@ -494,20 +507,20 @@ TEST_CASE("wgmma: dK and dV that leave too early are found") {
 TEST_CASE("wgmma: a wrongly set up barrier is found") {
     const std::vector<PlantedFault> faults = {
         {"bytes of Q without its LSE",
-         {edit("mbarrier_arrive_expect_bytes(shared_.q_full(stage),\n                              "
-               "           QueryTile::bytes + statistics_bytes)",
+         {edit("mbarrier_arrive_expect_bytes(shared_.q_full(stage), QueryTile::bytes + "
+               "statistics_bytes)",
                "mbarrier_arrive_expect_bytes(shared_.q_full(stage), QueryTile::bytes)")},
          narrow(),
          {transaction_mismatch}},
         {"bytes of dO without delta",
-         {edit("mbarrier_arrive_expect_bytes(shared_.d_o_full(stage),\n                            "
-               "             QueryTile::bytes + statistics_bytes)",
+         {edit("mbarrier_arrive_expect_bytes(shared_.d_o_full(stage), QueryTile::bytes + "
+               "statistics_bytes)",
                "mbarrier_arrive_expect_bytes(shared_.d_o_full(stage), QueryTile::bytes)")},
          narrow(),
          {transaction_mismatch}},
         {"bytes of half of K",
-         {edit("shared_.k_full(buffer), KvTile::bytes)",
-               "shared_.k_full(buffer), KvTile::bytes / 2)")},
+         {edit("mbarrier_arrive_expect_bytes(barrier, KvTile::bytes);",
+               "mbarrier_arrive_expect_bytes(barrier, KvTile::bytes / 2);")},
          wide(),
          {transaction_mismatch}},
         {"bytes of half a part of dQ",
@@ -558,15 +571,16 @@ TEST_CASE("wgmma: a wrongly set up barrier is found") {
 TEST_CASE("wgmma: a wrong mask, scale or place gives wrong numbers or none") {
     const std::vector<PlantedFault> faults = {
         {"the diagonal hidden",
-         {edit("if (behind + key > query)", "if (behind + key >= query)")},
+         {edit("return behind + i / 2 * 8 > fragment * 8 + i % 2;",
+               "return behind + i / 2 * 8 >= fragment * 8 + i % 2;")},
          two_tiles(64, true),
          {}},
         {"keys of the other half of a fragment",
-         {edit("const int key = i / 2 % 2 * 8;", "const int key = i / 4 % 2 * 8;")},
+         {edit("behind + i / 2 * 8 > fragment", "behind + fragment % 2 * 8 > fragment")},
          two_tiles(64, true),
          {}},
         {"the mask of a first query tile alone",
-         {edit("* block_q < block_kv) {", "* block_q < block_q) {")},
+         {edit("* block_q < block_kv;", "* block_q < block_q;")},
          two_tiles(64, true),
          {}},
         {"no mask in the step before the diagonal",
@@ -592,8 +606,8 @@ TEST_CASE("wgmma: a wrong mask, scale or place gives wrong numbers or none") {
          narrow(),
          {}},
         {"LSE of another tile",
-         {edit("arguments_.negated_lse_log2 + head_row + query_start",
-               "arguments_.negated_lse_log2 + head_row")},
+         {edit("arguments_.negated_lse_log2 + first_row + query_start",
+               "arguments_.negated_lse_log2 + first_row")},
          narrow(),
          {}},
         {"statistics of another lane",
@@ -601,8 +615,8 @@ TEST_CASE("wgmma: a wrong mask, scale or place gives wrong numbers or none") {
          narrow(),
          {}},
         {"batch and head exchanged",
-         {edit("panel * SharedTile::panel_columns, row, tile.head, tile.batch, barrier",
-               "panel * SharedTile::panel_columns, row, tile.batch, tile.head, barrier")},
+         {edit("panel * SharedTile::panel_columns, row, head, batch, barrier",
+               "panel * SharedTile::panel_columns, row, batch, head, barrier")},
          {.problem = square_problem(1, 2, 128, 64, false), .config = kernel_preset("wgmma")},
          {}},
         {"every tile stored and none added",

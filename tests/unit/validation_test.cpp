@@ -197,16 +197,17 @@ TEST_CASE("a softmax scale that is not finite is refused, while zero and negativ
 namespace {
 
 /// Every preset refuses the problem as unsupported, with its family; so does a choice among them.
-/// But for mma_resident, where that takes it.
-void unsupported_by(const AttentionProblem& problem,
-                    std::initializer_list<std::string_view> fragments, bool resident_takes_it) {
+/// But for those families that take it.
+void unsupported_but_by(std::span<const KernelFamily> takers, const AttentionProblem& problem,
+                        std::initializer_list<std::string_view> fragments) {
     CHECK_NOTHROW(validate(problem));
+    CHECK(tuning::is_legal(tuning::heuristic(problem, hopper()), problem, hopper()));
+    CHECK_NOTHROW(attention::require_any_family(problem, kernel_families()));
+    const auto takes = [&](KernelFamily family) { return std::ranges::count(takers, family) > 0; };
     for (const KernelPreset& preset : kernel_presets()) {
         CAPTURE(preset.name);
-        if (resident_takes_it && preset.config.family == KernelFamily::mma_resident) {
+        if (takes(preset.config.family)) {
             CHECK_NOTHROW(validate(preset.config, problem, hopper()));
-            CHECK(tuning::is_legal(tuning::heuristic(problem, hopper()), problem, hopper()));
-            CHECK_NOTHROW(attention::require_any_family(problem, kernel_families()));
             continue;
         }
         check_refused(ErrorCode::unsupported, fragments,
@@ -216,18 +217,24 @@ void unsupported_by(const AttentionProblem& problem,
                       [&] { validate(preset.config, problem, hopper()); });
         CHECK_FALSE(tuning::is_legal(preset.config, problem, hopper()));
     }
-    static constexpr std::array others = {KernelFamily::mma, KernelFamily::wgmma};
-    const std::span<const KernelFamily> families =
-        resident_takes_it ? std::span<const KernelFamily>(others) : kernel_families();
+    std::vector<KernelFamily> others;
+    std::ranges::copy_if(kernel_families(), std::back_inserter(others),
+                         [&](KernelFamily family) { return !takes(family); });
     check_refused(ErrorCode::unsupported, fragments,
-                  [&] { attention::require_any_family(problem, families); });
-    check_refused(ErrorCode::unsupported, {"for mma, wgmma"},
-                  [&] { attention::require_any_family(problem, families); });
+                  [&] { attention::require_any_family(problem, others); });
+    check_refused(ErrorCode::unsupported, {"for mma"},
+                  [&] { attention::require_any_family(problem, others); });
 }
 
-void unsupported_everywhere(const AttentionProblem& problem,
-                            std::initializer_list<std::string_view> fragments) {
-    unsupported_by(problem, fragments, false);
+void taken_by_all_but_mma(const AttentionProblem& problem,
+                          std::initializer_list<std::string_view> fragments) {
+    static constexpr std::array takers = {KernelFamily::wgmma, KernelFamily::mma_resident};
+    unsupported_but_by(takers, problem, fragments);
+}
+void taken_by_resident_alone(const AttentionProblem& problem,
+                             std::initializer_list<std::string_view> fragments) {
+    static constexpr std::array takers = {KernelFamily::mma_resident};
+    unsupported_but_by(takers, problem, fragments);
 }
 /// With the configuration that v4 becomes.
 void taken_by_wide_resident_alone(const AttentionProblem& problem) {
@@ -243,18 +250,13 @@ void taken_by_wide_resident_alone(const AttentionProblem& problem) {
     check_refused(ErrorCode::unsupported, {"head_dim", "for mma"},
                   [&] { validate(kernel_preset("v3"), problem, hopper()); });
 }
-void taken_by_resident_alone(const AttentionProblem& problem,
-                             std::initializer_list<std::string_view> fragments) {
-    unsupported_by(problem, fragments, true);
-}
-
 }  // namespace
 
 TEST_CASE("a head_dim without kernels is unsupported, with those that have some") {
     for (const std::int64_t head_dim : {8, 32, 96, 120}) {
         AttentionProblem problem = good_problem;
         problem.head_dim = head_dim;
-        taken_by_resident_alone(problem, {"head_dim is " + std::to_string(head_dim), "64 or 128"});
+        taken_by_all_but_mma(problem, {"head_dim is " + std::to_string(head_dim), "64 or 128"});
     }
     for (const std::int64_t head_dim : {136, 192, 256}) {
         for (const std::int64_t other : {8, 64, 128, 256}) {
@@ -303,48 +305,50 @@ TEST_CASE("a configuration for wide heads is refused by each of its rules") {
     CHECK(attention::fitted_config(kernel_preset("v4"), problem, hopper()) == kernel_preset("v4"));
 }
 
-TEST_CASE("a causal mask over unequal lengths is taken by mma_resident alone") {
+TEST_CASE("a causal mask over unequal lengths is taken by all but mma") {
     AttentionProblem problem = good_problem;
     problem.seqlen_kv = 512;
-    taken_by_resident_alone(problem, {"seqlen_q is 256", "seqlen_kv is 512", "causal", "equal"});
+    taken_by_all_but_mma(problem, {"seqlen_q is 256", "seqlen_kv is 512", "causal", "equal"});
     problem.causal = false;
     CHECK_NOTHROW(validate(kernel_preset("v3"), problem, hopper()));
 }
 
-TEST_CASE("grouped heads and other head dimensions of values are taken by mma_resident alone") {
+TEST_CASE("grouped heads and other head dimensions of values are taken by all but mma") {
     AttentionProblem problem = good_problem;
     problem.heads_kv = 4;
     problem.head_dim_v = 128;
     CHECK_NOTHROW(validate(kernel_preset("v3"), problem, hopper()));
     problem.heads_kv = 2;
-    taken_by_resident_alone(problem, {"heads_kv is 2", "heads = 4"});
+    taken_by_all_but_mma(problem, {"heads_kv is 2", "heads = 4"});
     problem.heads_kv = std::nullopt;
     problem.head_dim_v = 64;
-    taken_by_resident_alone(problem, {"head_dim_v is 64", "head_dim = 128"});
+    taken_by_all_but_mma(problem, {"head_dim_v is 64", "head_dim = 128"});
 }
 
-TEST_CASE("a window is taken by mma_resident alone unless it masks nothing") {
+TEST_CASE("a window is taken by all but mma unless it masks nothing") {
     AttentionProblem problem = good_problem;
     problem.window_right = 0;  // as causal
     problem.window_left = 255;
     CHECK_NOTHROW(validate(kernel_preset("v3"), problem, hopper()));
     problem.window_left = 254;
-    taken_by_resident_alone(problem, {"window_left is 254", "left out"});
+    taken_by_all_but_mma(problem, {"window_left is 254", "left out"});
     problem = good_problem;
     problem.causal = false;
     problem.window_right = 255;
     CHECK_NOTHROW(validate(kernel_preset("v3"), problem, hopper()));
     // The causal mask said otherwise: the kernels go by the other field.
     problem.window_right = 0;
-    taken_by_resident_alone(problem, {"window_right is 0", "left out"});
+    taken_by_all_but_mma(problem, {"window_right is 0", "left out"});
 }
 
-TEST_CASE("fp32 gradients and sums with them and determinism are taken by mma_resident alone") {
+TEST_CASE(
+    "fp32 gradients are taken by all but mma and sums with them and determinism by mma_resident "
+    "alone") {
     AttentionProblem problem = good_problem;
     problem.gradient_type = GradientType::fp32;
-    taken_by_resident_alone(problem, {"gradient_type is fp32", "it must be input"});
+    taken_by_all_but_mma(problem, {"gradient_type is fp32", "it must be input"});
     problem.accumulate_gradients = true;
-    taken_by_resident_alone(problem, {"gradient_type is fp32", "it must be input"});
+    taken_by_resident_alone(problem, {" is ", "it must be "});
     problem.accumulate_gradients = false;
     problem.gradient_type = GradientType::input;
     problem.deterministic = true;
@@ -491,7 +495,7 @@ TEST_CASE("a configuration of mma_resident is refused by each of its rules") {
     }
 }
 
-TEST_CASE("mma_resident takes lengths that tiles do not divide and the others refuse them") {
+TEST_CASE("lengths that tiles do not divide are taken by all but mma") {
     AttentionProblem problem = good_problem;
     problem.causal = false;
     problem.seqlen_q = 1;
@@ -552,21 +556,6 @@ TEST_CASE("wgmma's fields are refused for mma") {
     TileConfig config = kernel_preset("v3");
     config.heads_per_group = 2;
     refused(config, good_problem, {"heads_per_group is 2", "it must be 1 for mma"});
-}
-
-TEST_CASE("wgmma needs whole tiles of 64 queries and 128 keys") {
-    AttentionProblem problem = good_problem;
-    problem.causal = false;
-    problem.seqlen_q = 64;
-    problem.seqlen_kv = 128;
-    CHECK_NOTHROW(validate(kernel_preset("wgmma"), problem, hopper()));
-    problem.seqlen_kv = 192;
-    check_refused(ErrorCode::unsupported, {"seqlen_kv is 192", "multiple of block_kv = 128"},
-                  [&] { validate(kernel_preset("wgmma"), problem, hopper()); });
-    problem.seqlen_kv = 128;
-    problem.seqlen_q = 96;
-    check_refused(ErrorCode::unsupported, {"seqlen_q is 96", "multiple of block_q = 64"},
-                  [&] { validate(kernel_preset("wgmma"), problem, hopper()); });
 }
 
 TEST_CASE("a configuration's fields are refused outside their ranges, by name, value and rule") {
@@ -659,8 +648,8 @@ TEST_CASE("what no family takes is told before a family is chosen") {
     AttentionProblem problem = good_problem;
     problem.heads_kv = 2;
     CHECK_NOTHROW(attention::require_any_family(good_problem, kernel_families()));
-    check_refused(ErrorCode::unsupported, {"heads_kv is 2", "for wgmma"},
-                  [&] { tuning::legal_tiles(problem, hopper(), KernelFamily::wgmma); });
+    check_refused(ErrorCode::unsupported, {"heads_kv is 2", "for mma"},
+                  [&] { tuning::legal_tiles(problem, hopper(), KernelFamily::mma); });
 }
 
 TEST_CASE("the chain is made of validated parts only") {

@@ -41,7 +41,12 @@ struct Features {
 constexpr Features features_of(KernelFamily family) {
     switch (family) {
         case KernelFamily::wgmma:
-            return {};
+            return {.any_head_dim_up_to = 128,
+                    .grouped_heads = true,
+                    .partial_tiles = true,
+                    .oblong_causal = true,
+                    .window = true,
+                    .fp32_gradients = true};
         case KernelFamily::mma_resident:
             return {.any_head_dim_up_to = 256,
                     .grouped_heads = true,

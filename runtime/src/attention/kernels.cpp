@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "attention/mask.hpp"
 #include "attention/rounds.hpp"
 #include "attention/tiles.hpp"
 #include "attention/validation.hpp"
@@ -22,6 +23,22 @@ void validate_mma_repeats(int mma_repeats, KernelFamily family) {
                     fmt::format("mma_repeats is {} and family is {}: only the products of mma and "
                                 "mma_resident, by mma.sync, can be repeated",
                                 mma_repeats, to_string(family)));
+    }
+}
+
+void write_band(compiler::SpecialisationWriter& specialisation, const AttentionProblem& problem,
+                const TileConfig& config) {
+    const MaskBand band(problem);
+    if (is_square_causal(problem, config)) {
+        return;
+    }
+    const bool first = band.is_bounded_first(problem);
+    // A window has both bounds, even where the second cuts nothing off.
+    if (first || band.is_bounded_last(problem)) {
+        specialisation.boolean("bounded_last_diagonal", true, "keys after it are hidden");
+    }
+    if (first) {
+        specialisation.boolean("bounded_first_diagonal", true, "keys before it are hidden");
     }
 }
 
@@ -98,6 +115,28 @@ void write_deterministic(compiler::SpecialisationWriter& specialisation,
     }
 }
 
+bool is_square_causal(const AttentionProblem& problem, const TileConfig& config) {
+    const MaskBand band(problem);
+    return !has_wide_heads(problem) && band.last_diagonal == 0 && !band.is_bounded_first(problem) &&
+           problem.seqlen_q == problem.seqlen_kv && problem.seqlen_q % config.block_kv == 0 &&
+           problem.heads == problem.effective_heads_kv();
+}
+
+void write_key_tile_options(compiler::SpecialisationWriter& specialisation,
+                            const AttentionProblem& problem, const TileConfig& config) {
+    write_partial_query_tiles(specialisation, problem, config);
+    if (problem.seqlen_kv % config.block_kv != 0) {
+        specialisation.boolean("partial_key_tiles", true, "seqlen_kv is no multiple of block_kv");
+    }
+    write_head_dims(specialisation, problem);
+    write_gradient_type(specialisation, problem);
+    write_deterministic(specialisation, problem);
+    write_band(specialisation, problem, config);
+    if (problem.heads != problem.effective_heads_kv()) {
+        specialisation.boolean("grouped_heads", true, "several of queries use one of keys");
+    }
+}
+
 MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& config,
                              const BackwardTensors& tensors, const WorkspaceLayout& layout,
                              void* workspace, const EncodeMap& encode) {
@@ -108,8 +147,12 @@ MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& 
         encode("v", tensors.v, value_extents(problem), config.block_kv, arguments.v);
     };
     if (config.family == KernelFamily::wgmma) {
-        kernel::WgmmaArguments arguments = wgmma_arguments(problem, config, layout, workspace);
+        kernel::WgmmaArguments arguments =
+            wgmma_arguments(problem, config, tensors, layout, workspace);
         encode_operands(arguments);
+        if (problem.gradient_type == GradientType::fp32) {
+            return {arguments};  // Plain stores.
+        }
         encode("d_q", tensors.d_q, query_extents(problem), config.block_q, arguments.d_q);
         encode("d_k", tensors.d_k, key_extents(problem), wgmma_keys_per_warpgroup, arguments.d_k);
         encode("d_v", tensors.d_v, value_extents(problem), wgmma_keys_per_warpgroup, arguments.d_v);

@@ -8,6 +8,7 @@
 #include "arguments/attention_backward.h"
 #include "arguments/attention_backward_mma_resident.h"
 #include "attention/extents.hpp"
+#include "attention/mask.hpp"
 #include "attention/rounds.hpp"
 #include "attention/workspace.hpp"
 #include "backlight/problem.hpp"
@@ -60,6 +61,7 @@ kernel::MmaResidentArguments mma_resident_arguments(const AttentionProblem& prob
 KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& config,
                         const device::Target& target);
 kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem, const TileConfig& config,
+                                       const BackwardTensors& tensors,
                                        const WorkspaceLayout& layout, void* workspace) noexcept;
 
 /// The arguments of the main kernel, whichever it is.
@@ -119,6 +121,15 @@ void write_gradient_type(compiler::SpecialisationWriter& specialisation,
 void write_deterministic(compiler::SpecialisationWriter& specialisation,
                          const AttentionProblem& problem);
 
+/// All of them, for kernels whose blocks own tiles of keys (attention_backward_rounds/mask.cuh).
+void write_key_tile_options(compiler::SpecialisationWriter& specialisation,
+                            const AttentionProblem& problem, const TileConfig& config);
+
+/// The causal mask over equal lengths of whole tiles, whose diagonal lies in all tiles alike: those
+/// kernels have a constant of its own for it, `causal`. Groups of heads do without what that saves:
+/// it would cost their loop registers that it has not.
+bool is_square_causal(const AttentionProblem& problem, const TileConfig& config);
+
 /// What `inspect` and a plan tell of a compiled kernel.
 KernelResources kernel_resources(const KernelPlan& plan, const compiler::KernelLookup& compiled);
 
@@ -137,6 +148,16 @@ void set_problem(Arguments& arguments, const AttentionProblem& problem) noexcept
 
 inline kernel::Strides strides_of(const ConstTensorView& view) noexcept {
     return {view.stride_batch, view.stride_head, view.stride_seqlen};
+}
+
+/// What the arguments of kernels whose blocks own tiles of keys take from it besides.
+template <typename Arguments>
+void set_key_tiles(Arguments& arguments, const AttentionProblem& problem) noexcept {
+    arguments.heads = static_cast<int>(problem.effective_heads_kv());
+    arguments.heads_per_kv_head = static_cast<int>(problem.heads / problem.effective_heads_kv());
+    const MaskBand band(problem);
+    arguments.first_diagonal = static_cast<int>(band.first_diagonal);
+    arguments.last_diagonal = static_cast<int>(band.last_diagonal);
 }
 
 /// What the arguments of kernels with rounds of tickets take from those.

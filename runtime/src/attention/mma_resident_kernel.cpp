@@ -2,41 +2,10 @@
 #include <string>
 
 #include "attention/kernels.hpp"
-#include "attention/mask.hpp"
 #include "attention/tiles.hpp"
 #include "compiler/specialisation.hpp"
 
 namespace backlight::attention {
-
-namespace {
-
-/// The causal mask over equal lengths of whole tiles, whose diagonal lies in all tiles alike.
-/// Groups of heads do without what that saves: it would cost their loop registers that it has not.
-/// Wide heads do too: their block would wait for the warps that have the most to do.
-bool is_square_causal(const AttentionProblem& problem, const TileConfig& config) {
-    const MaskBand band(problem);
-    return !has_wide_heads(problem) && band.last_diagonal == 0 && !band.is_bounded_first(problem) &&
-           problem.seqlen_q == problem.seqlen_kv && problem.seqlen_q % config.block_kv == 0 &&
-           problem.heads == problem.effective_heads_kv();
-}
-
-void write_band(compiler::SpecialisationWriter& specialisation, const AttentionProblem& problem,
-                const TileConfig& config) {
-    const MaskBand band(problem);
-    if (is_square_causal(problem, config)) {
-        return;
-    }
-    const bool first = band.is_bounded_first(problem);
-    // A window has both bounds, even where the second cuts nothing off.
-    if (first || band.is_bounded_last(problem)) {
-        specialisation.boolean("bounded_last_diagonal", true, "keys after it are hidden");
-    }
-    if (first) {
-        specialisation.boolean("bounded_first_diagonal", true, "keys before it are hidden");
-    }
-}
-
-}  // namespace
 
 KernelPlan mma_resident_kernel(const AttentionProblem& problem, const TileConfig& config,
                                const device::Target& target, int mma_repeats) {
@@ -61,17 +30,7 @@ KernelPlan mma_resident_kernel(const AttentionProblem& problem, const TileConfig
     if (has_wide_heads(problem)) {
         specialisation.integer("d_o_stages", config.stages, "places of dO");
     }
-    write_partial_query_tiles(specialisation, problem, config);
-    if (problem.seqlen_kv % config.block_kv != 0) {
-        specialisation.boolean("partial_key_tiles", true, "seqlen_kv is no multiple of block_kv");
-    }
-    write_head_dims(specialisation, problem);
-    write_gradient_type(specialisation, problem);
-    write_deterministic(specialisation, problem);
-    write_band(specialisation, problem, config);
-    if (problem.heads != problem.effective_heads_kv()) {
-        specialisation.boolean("grouped_heads", true, "several of queries use one of keys");
-    }
+    write_key_tile_options(specialisation, problem, config);
     write_mma_repeats(specialisation, mma_repeats);
 
     // Each takes one ticket.
@@ -102,14 +61,10 @@ kernel::MmaResidentArguments mma_resident_arguments(const AttentionProblem& prob
     arguments.d_q_strides = strides_of(tensors.d_q);
     arguments.counters = layout.counters(workspace);
     set_problem(arguments, problem);
-    arguments.heads = static_cast<int>(problem.effective_heads_kv());
-    arguments.heads_per_kv_head = static_cast<int>(problem.heads / problem.effective_heads_kv());
+    set_key_tiles(arguments, problem);
     const Rounds rounds(problem, config);
     set_rounds(arguments, problem, rounds);
     arguments.heads_per_group = static_cast<int>(rounds.group_heads);
-    const MaskBand band(problem);
-    arguments.first_diagonal = static_cast<int>(band.first_diagonal);
-    arguments.last_diagonal = static_cast<int>(band.last_diagonal);
     arguments.turns = layout.turn_counters(workspace);
     return arguments;
 }

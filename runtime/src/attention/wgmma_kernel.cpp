@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "attention/kernels.hpp"
+#include "attention/tiles.hpp"
 #include "compiler/specialisation.hpp"
 
 namespace backlight::attention {
@@ -13,8 +14,9 @@ KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& confi
 
     compiler::SpecialisationWriter specialisation("attention_backward_wgmma");
     specialisation.type("Element", element_type(problem.dtype))
-        .integer("head_dim", problem.head_dim)
-        .boolean("causal", problem.causal, "query i attends to keys 0 ... i")
+        .integer("head_dim", tile_head_dim(problem))
+        .boolean("causal", is_square_causal(problem, config),
+                 "query i attends to keys 0 ... i, of equal lengths in whole tiles")
         .integer("block_q", config.block_q, "query rows a tile")
         .integer("block_kv", config.block_kv, "key rows a thread block")
         .integer("stages", config.stages, "buffers for the Q and dO tiles")
@@ -22,6 +24,7 @@ KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& confi
         .integer("seqlen_q", constant ? problem.seqlen_q : 0, "0: a kernel argument")
         .integer("seqlen_kv", constant ? problem.seqlen_kv : 0, "0: a kernel argument")
         .integer("shared_bytes", static_cast<std::int64_t>(shared_bytes), "as the host counts");
+    write_key_tile_options(specialisation, problem, config);
 
     // They take tickets until there are none left.
     const Rounds rounds(problem, config);
@@ -39,6 +42,7 @@ KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& confi
 }
 
 kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem, const TileConfig& config,
+                                       const BackwardTensors& tensors,
                                        const WorkspaceLayout& layout, void* workspace) noexcept {
     kernel::WgmmaArguments arguments{};
     arguments.negated_lse_log2 = layout.negated_lse_log2(workspace);
@@ -46,7 +50,14 @@ kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem, const Ti
     arguments.counters = layout.counters(workspace);
     arguments.d_q_accumulator = layout.d_q_accumulator(workspace);
     set_problem(arguments, problem);
+    set_key_tiles(arguments, problem);
     set_rounds(arguments, problem, Rounds(problem, config));
+    arguments.d_q_data = tensors.d_q.data;
+    arguments.d_k_data = tensors.d_k.data;
+    arguments.d_v_data = tensors.d_v.data;
+    arguments.d_q_strides = strides_of(tensors.d_q);
+    arguments.d_k_strides = strides_of(tensors.d_k);
+    arguments.d_v_strides = strides_of(tensors.d_v);
     return arguments;
 }
 

@@ -14,11 +14,19 @@ namespace {
 /// group of heads, and its part of the dQ accumulator, stay in the L2 cache while the tiles of all
 /// its heads run; one head is enough where all its tiles are alike. With the causal mask more heads
 /// give more long tiles to begin with, as many as the cache holds. All from one to four are within
-/// 4 %. A third stage, for which there is room at head_dim 64, gives 1 to 5 %.
+/// 4 %. Where several heads of queries use one of keys, a tile has as many times the work, and a
+/// block goes through them one after the other: there are fewer tiles to even out the long ones,
+/// and of a group's heads the cache holds those that are worked on. A third stage, for which there
+/// is room at head dimensions up to 64, gives 1 to 5 %.
 TileConfig hopper_wgmma(const AttentionProblem& problem) {
     TileConfig config = kernel_preset("wgmma");
-    config.heads_per_group = problem.causal ? (problem.seqlen_q <= 4096 ? 4 : 2) : 1;
-    config.stages = problem.head_dim == 64 ? 3 : 2;
+    if (problem.causal && problem.heads != problem.effective_heads_kv()) {
+        const std::int64_t heads = 32768 / std::max<std::int64_t>(problem.seqlen_q, 1);
+        config.heads_per_group = static_cast<int>(std::clamp<std::int64_t>(heads, 2, 8));
+    } else {
+        config.heads_per_group = problem.causal ? (problem.seqlen_q <= 4096 ? 4 : 2) : 1;
+    }
+    config.stages = attention::tile_head_dim(problem) == 64 ? 3 : 2;
     return config;
 }
 

@@ -154,16 +154,6 @@ TEST_CASE("records of a search without the heuristic's family say nothing about 
             CHECK(choice.config == wgmma);
             CHECK(choice.source == ChoiceSource::heuristic);
         }
-        // Lengths that wgmma does not take, where mma_resident was not compared with.
-        const AttentionProblem odd = tuned_problem(4032);
-        Record other_length = before;
-        other_length.problem = odd;
-        CHECK(chosen(database_of({other_length}), {}, odd).config ==
-              heuristic(odd, properties().target));
-        other_length.families = {KernelFamily::mma, KernelFamily::mma_resident};
-        const Choice choice = chosen(database_of({other_length}), {}, odd);
-        CHECK(choice.config == v1);
-        CHECK(choice.source == ChoiceSource::tuned);
         // A card that has no wgmma: the heuristic is of another family there.
         const device::DeviceProperties card = properties("Test card", "sm_120a");
         Record geforce = before;
@@ -209,7 +199,7 @@ TEST_CASE("where the heuristic's kernels cannot be had, any record that can serv
     CHECK(choice_where([](const TileConfig&) { return true; }).family == KernelFamily::wgmma);
 }
 
-TEST_CASE("on the H200 wgmma is chosen wherever it is legal and else mma_resident is") {
+TEST_CASE("on the H200 wgmma is chosen at any length") {
     const auto device = properties("NVIDIA H200");
     for (const std::int64_t head_dim : {64, 128}) {
         for (const bool causal : {true, false}) {
@@ -220,7 +210,7 @@ TEST_CASE("on the H200 wgmma is chosen wherever it is legal and else mma_residen
                       KernelFamily::wgmma);
                 const Choice odd = chosen({}, shipped_database(),
                                           tuned_problem(seqlen - 64, head_dim, causal), device);
-                CHECK(odd.config.family == KernelFamily::mma_resident);
+                CHECK(odd.config.family == KernelFamily::wgmma);
                 CHECK(odd.source == ChoiceSource::heuristic);
             }
         }

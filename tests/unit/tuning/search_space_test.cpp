@@ -111,7 +111,7 @@ TEST_CASE("a family is enumerated alone or with the others, and only where it ca
     for (const char* name : {"sm_100a", "sm_120a"}) {
         CHECK(legal_tiles(problem, target_by_name(name), KernelFamily::wgmma).empty());
     }
-    CHECK(legal_tiles(square(192, 128), hopper, KernelFamily::wgmma).empty());
+    CHECK_FALSE(legal_tiles(square(192, 128), hopper, KernelFamily::wgmma).empty());
     CHECK(kernel_family("") == std::nullopt);
     CHECK(kernel_family("mma") == KernelFamily::mma);
     CHECK(kernel_family("wgmma") == KernelFamily::wgmma);
@@ -229,24 +229,28 @@ TEST_CASE("the heuristic is wgmma where that is legal and else mma_resident") {
                     AttentionProblem problem = square(seqlen_kv, head_dim);
                     problem.seqlen_q = seqlen_q;
                     const TileConfig config = heuristic(problem, target);
-                    CHECK(config.family == KernelFamily::mma_resident);
+                    CHECK(config.family == (target.compute_major == 9
+                                                ? KernelFamily::wgmma
+                                                : KernelFamily::mma_resident));
                     CHECK(is_legal(config, problem, target));
                 }
             }
         }
-        CHECK(heuristic(square(4160, 128), target).block_q == 32);
-        CHECK(heuristic(square(4160, 64), target).block_q == 64);
-        AttentionProblem unequal = square(4160, 64);
-        unequal.seqlen_q = 4128;
-        CHECK(heuristic(unequal, target).block_q == 32);
-        // Query tiles of 64 wherever they pad no more rows, and both head dimensions fit.
-        unequal.seqlen_q = 4150;
-        CHECK(heuristic(unequal, target).block_q == 64);
-        unequal.head_dim_v = 40;
-        CHECK(heuristic(unequal, target).block_q == 64);
-        unequal.head_dim_v = 72;
-        CHECK(heuristic(unequal, target).block_q == 32);
     }
+    CHECK(heuristic(square(4160, 128), geforce).block_q == 32);
+    CHECK(heuristic(square(4160, 64), geforce).block_q == 64);
+    AttentionProblem unequal = square(4160, 64);
+    unequal.seqlen_q = 4128;
+    CHECK(heuristic(unequal, geforce).block_q == 32);
+    // Query tiles of 64 wherever they pad no more rows, and both head dimensions fit.
+    unequal.seqlen_q = 4150;
+    CHECK(heuristic(unequal, geforce).block_q == 64);
+    unequal.head_dim_v = 40;
+    CHECK(heuristic(unequal, geforce).block_q == 64);
+    CHECK(heuristic(unequal, hopper).stages == 3);
+    unequal.head_dim_v = 72;
+    CHECK(heuristic(unequal, geforce).block_q == 32);
+    CHECK(heuristic(unequal, hopper).stages == 2);
     // Above 128 the widened v4, with two places of dO where there is room.
     for (const device::Target& target : {hopper, geforce}) {
         for (const auto& [head_dim, head_dim_v] :
@@ -279,4 +283,9 @@ TEST_CASE("the heuristic is wgmma where that is legal and else mma_resident") {
     grouped.causal = true;
     grouped.heads_kv = 1;
     CHECK(heuristic(grouped, geforce).heads_per_group == 2);
+    CHECK(heuristic(grouped, hopper).heads_per_group == 8);
+    grouped.seqlen_q = grouped.seqlen_kv = 16384;
+    CHECK(heuristic(grouped, hopper).heads_per_group == 2);
+    grouped.causal = false;
+    CHECK(heuristic(grouped, hopper).heads_per_group == 1);
 }

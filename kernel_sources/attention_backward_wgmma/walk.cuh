@@ -1,0 +1,163 @@
+// Which query tiles a block of the wgmma kernel visits with a tile of keys, and what a key
+// warpgroup is told of each.
+#pragma once
+
+#include "arguments/attention_backward.h"
+#include "attention_backward_rounds/mask.cuh"
+#include "attention_backward_rounds/work.cuh"
+#include "attention_backward_wgmma/layout.cuh"
+#include "primitives/scheduling.cuh"
+#include "primitives/shared_memory.cuh"
+
+namespace backlight::kernel {
+
+/// The same tile, of which nothing that is worked out in a step is held across steps: roles that
+/// walk are short of registers.
+__device__ __forceinline__ Tile in_step(const Tile& tile) {
+    Tile result = tile;
+    if constexpr (posts_steps) {
+        result.kv_start = static_cast<int>(opaque(static_cast<uint32_t>(tile.kv_start)));
+    }
+    return result;
+}
+
+// A key tile's steps count down. Where steps are posted they are all query tiles of all heads of
+// the group that see any of its keys; else the step of a query tile has its number. What follows is
+// the one place that knows their order, which the loader and the query warpgroup ask; key
+// warpgroups, which have no registers for that, are told (see Step), or count along.
+
+/// A query tile of one of the heads that use the key tile.
+struct Visit {
+    int query_tile;
+    int head_in_group;
+
+    __device__ __forceinline__ int query_start() const { return query_tile * block_q; }
+};
+
+/// Query tiles of a head that see any of the tile's keys.
+__device__ __forceinline__ int visited_tiles_of(const WgmmaArguments& arguments, const Tile& tile) {
+    const int first = first_query_of(arguments, tile) / block_q;
+    return (queries_end_of(arguments, tile) + block_q - 1) / block_q - first;
+}
+
+__device__ __forceinline__ int first_step_of(const WgmmaArguments& arguments, const Tile& tile) {
+    return (posts_steps ? visited_tiles_of(arguments, tile) * heads_per_kv_head_of(arguments)
+                        : query_tiles_of(arguments)) -
+           1;
+}
+/// It lies behind the first where no query sees the tile.
+__device__ __forceinline__ int last_step_of(const Tile& tile) {
+    return posts_steps ? 0 : tile.first_query_tile();
+}
+
+/// Heads come one after another, each from the last of its query tiles to the first.
+__device__ __forceinline__ Visit visit_of(const WgmmaArguments& arguments, const Tile& tile,
+                                          int step) {
+    if constexpr (!posts_steps) {
+        return {step, 0};
+    } else {
+        const int first = first_query_of(arguments, tile) / block_q;
+        if constexpr (!grouped_heads) {
+            return {first + step, 0};
+        } else {
+            const int tiles = visited_tiles_of(arguments, tile);
+            const int heads_after =
+                static_cast<int>(static_cast<uint32_t>(step) / static_cast<uint32_t>(tiles));
+            return {first + step - heads_after * tiles,
+                    heads_per_kv_head_of(arguments) - 1 - heads_after};
+        }
+    }
+}
+
+/// A bit a key warpgroup: those of which the query tile sees any key.
+__device__ __forceinline__ uint32_t seen_warpgroups(const WgmmaArguments& arguments,
+                                                    const Tile& tile, int query_start) {
+    uint32_t seen = 0;
+#pragma unroll
+    for (int warpgroup = 0; warpgroup < key_warpgroups; ++warpgroup) {
+        const int first_key = tile.kv_start + warpgroup * keys_per_warpgroup;
+        if (is_seen<keys_per_warpgroup>(arguments, tile, first_key, query_start)) {
+            seen |= 1u << warpgroup;
+        }
+    }
+    return seen;
+}
+
+/// What a key warpgroup does with a query tile. The loader leaves it beside the tile.
+class Step {
+  public:
+    __device__ __forceinline__ Step() : word_(0) {}
+    /// Before the first, of which there may be none.
+    __device__ __forceinline__ static Step none(bool is_last) {
+        return Step(is_last ? last_bit : 0);
+    }
+    __device__ __forceinline__ explicit Step(uint32_t word) : word_(word) {}
+
+    __device__ __forceinline__ static Step of(const WgmmaArguments& arguments, const Tile& tile,
+                                              int step, int query_start) {
+        uint32_t word = seen_warpgroups(arguments, tile, query_start);
+        if constexpr (has_edges) {
+#pragma unroll
+            for (int warpgroup = 0; warpgroup < key_warpgroups; ++warpgroup) {
+                const int first_key = tile.kv_start + warpgroup * keys_per_warpgroup;
+                if (is_edge<keys_per_warpgroup>(arguments, tile, first_key, query_start)) {
+                    word |= edge_bit << warpgroup;
+                }
+            }
+        }
+        if (step == last_step_of(tile)) {
+            word |= last_bit;
+        } else {
+            const Tile again = in_step(tile);
+            const Visit next = visit_of(arguments, again, step - 1);
+            word |= next_seen_bit * seen_warpgroups(arguments, again, next.query_start());
+        }
+        return Step(word);
+    }
+
+    /// Any of the warpgroup's keys is seen.
+    __device__ __forceinline__ bool is_seen_by(int warpgroup) const {
+        return (word_ >> warpgroup & 1) != 0;
+    }
+    /// Some of the scores are none.
+    __device__ __forceinline__ bool is_edge_of(int warpgroup) const {
+        return (word_ >> warpgroup & edge_bit) != 0;
+    }
+    /// Another step follows in which any of the warpgroup's keys is seen.
+    __device__ __forceinline__ bool goes_on(int warpgroup) const {
+        return (word_ >> warpgroup & next_seen_bit) != 0;
+    }
+    /// No step of the key tile follows.
+    __device__ __forceinline__ bool is_last() const {
+        return (word_ & last_bit) != 0;
+    }
+
+    /// With what there is of the scores, from the tiles' first key and query on.
+    __device__ __forceinline__ void store(uint32_t place, const EdgeScores& scores) const {
+        const int after = bounded_first_diagonal ? scores.after_first : scores.after_last;
+        store_shared(place, uint4{word_, static_cast<uint32_t>(scores.keys_left),
+                                  static_cast<uint32_t>(after), scores.diagonals});
+    }
+    /// By a whole warp, of which the compiler cannot know that all lanes load the same.
+    __device__ __forceinline__ static Step load(uint32_t place) {
+        return Step(__shfl_sync(0xffffffffu, load_shared<uint32_t>(place), 0));
+    }
+    __device__ __forceinline__ static EdgeScores load_scores(uint32_t place) {
+        const uint4 words = load_shared<uint4>(place);
+        EdgeScores scores;
+        scores.keys_left = static_cast<int>(words.y);
+        scores.after_last = scores.after_first = static_cast<int>(words.z);
+        scores.diagonals = words.w;
+        return scores;
+    }
+
+  private:
+    static_assert(key_warpgroups == 2, "two bits a question");
+    static constexpr uint32_t edge_bit = 1u << 2;
+    static constexpr uint32_t next_seen_bit = 1u << 4;
+    static constexpr uint32_t last_bit = 1u << 6;
+
+    uint32_t word_;
+};
+
+}  // namespace backlight::kernel
