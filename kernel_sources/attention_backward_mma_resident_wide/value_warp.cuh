@@ -113,13 +113,13 @@ class ValueWarp : public PairWarp {
 
     /// P to the pair's other warp, which has read that of the tile before: it has stored dS of it.
     __device__ __forceinline__ void hand_over(const ScoreAccumulator& p) const {
+        // Of LSE of this tile, and of dO of the one before.
+        end_reads();
 #pragma unroll
         for (int fragment = 0; fragment < score_fragments; ++fragment) {
             store_shared(shared_.p(pair(), lane_) + fragment * 512,
                          float4{p[fragment][0], p[fragment][1], p[fragment][2], p[fragment][3]});
         }
-        // Of LSE of this tile, and of dO of the one before.
-        end_reads();
         named_barrier_arrive(pair_barrier(pair()), pair_threads);
     }
 
