@@ -63,6 +63,11 @@ std::vector<Feature> features_of(const AttentionProblem& problem) {
         add("fp32 gradients",
             [](AttentionProblem& alone) { alone.gradient_type = GradientType::fp32; });
     }
+    if (problem.packed) {
+        add("packed sequences", [](AttentionProblem& alone) {
+            alone.packed = PackedSequences{.total_q = alone.seqlen_q, .total_kv = alone.seqlen_kv};
+        });
+    }
     if (problem.deterministic) {
         add("deterministic", [](AttentionProblem& alone) { alone.deterministic = true; });
     }

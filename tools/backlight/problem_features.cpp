@@ -41,6 +41,10 @@ AttentionProblem ProblemFeatures::applied_to(AttentionProblem problem) const {
     problem.window_right = window_right;
     problem.gradient_type = gradient_type;
     problem.deterministic = deterministic;
+    if (packed) {
+        problem.packed = PackedSequences{.total_q = problem.batch * problem.seqlen_q,
+                                         .total_kv = problem.batch * problem.seqlen_kv};
+    }
     return problem;
 }
 
@@ -66,6 +70,9 @@ std::string ProblemFeatures::command_line() const {
     if (gradient_type == GradientType::fp32) {
         text += " --gradient-type fp32";
     }
+    if (packed) {
+        text += " --packed";
+    }
     return deterministic ? text + " --deterministic" : text;
 }
 
@@ -80,6 +87,12 @@ std::string short_text(const AttentionProblem& problem) {
                                    to_string(problem.dtype), mask_text(problem));
     if (problem.gradient_type == GradientType::fp32) {
         text += " fp32 gradients";
+    }
+    if (problem.packed) {
+        text +=
+            problem.packed->total_q == problem.packed->total_kv
+                ? fmt::format(" packed {}", problem.packed->total_q)
+                : fmt::format(" packed {}/{}", problem.packed->total_q, problem.packed->total_kv);
     }
     return problem.deterministic ? text + " deterministic" : text;
 }
@@ -121,6 +134,8 @@ void FeatureArguments::add_heads_to(CLI::App& command) {
                        "Heads of keys and values [as many as of queries]");
     command.add_option("--head-dim-v", features_.head_dim_v,
                        "Head dimension of values and outputs [that of queries and keys]");
+    command.add_flag("--packed", features_.packed,
+                     "The batch's sequences packed one after another, by cu_seqlens");
 }
 
 void FeatureArguments::add_seqlen_kv_to(CLI::App& command) {

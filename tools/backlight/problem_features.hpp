@@ -20,6 +20,8 @@ struct ProblemFeatures {
     std::optional<std::int64_t> window_right;
     GradientType gradient_type = GradientType::input;
     bool deterministic = false;
+    /// The batch's sequences lie packed, all of the shape's length.
+    bool packed = false;
 
     bool operator==(const ProblemFeatures&) const = default;
 
@@ -45,7 +47,7 @@ class FeatureArguments {
   public:
     /// --mask, --window, --gradient-type and --deterministic.
     void add_to(CLI::App& command);
-    /// --heads-kv and --head-dim-v too, where no file tells them.
+    /// --heads-kv, --head-dim-v and --packed too, where no file tells them.
     void add_heads_to(CLI::App& command);
     /// --seqlen-kv, where shapes have one length.
     void add_seqlen_kv_to(CLI::App& command);
