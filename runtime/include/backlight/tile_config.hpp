@@ -8,6 +8,8 @@
 
 namespace backlight {
 
+struct AttentionProblem;
+
 /// The kernels that there are for the main part of the backward.
 enum class KernelFamily {
     /// mma.sync and TMA, on every card.
@@ -96,9 +98,9 @@ std::span<const KernelPreset> kernel_presets() noexcept;
 /// The configuration of that name; throws `unknown_kernel` with the names there are.
 const TileConfig& kernel_preset(std::string_view name);
 
-/// Dynamic shared memory of a thread block of the main kernel, in bytes; that of mma_resident draws
-/// tickets for deterministic problems too.
-std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim,
-                                bool deterministic = false) noexcept;
+/// Dynamic shared memory of a thread block of the main kernel, in bytes.
+std::size_t shared_memory_bytes(const TileConfig& config, const AttentionProblem& problem) noexcept;
+/// The same of a problem that asks for nothing but heads of so many columns.
+std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim) noexcept;
 
 }  // namespace backlight

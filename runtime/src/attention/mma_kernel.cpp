@@ -8,7 +8,7 @@ namespace backlight::attention {
 KernelPlan mma_kernel(const AttentionProblem& problem, const TileConfig& config,
                       const device::Target& target, int mma_repeats) {
     const bool constant = config.sequence_lengths == SequenceLengths::compile_time;
-    const std::size_t shared_bytes = shared_memory_bytes(config, problem.head_dim);
+    const std::size_t shared_bytes = shared_memory_bytes(config, problem);
 
     compiler::SpecialisationWriter specialisation("attention_backward_mma");
     specialisation.type("Element", element_type(problem.dtype))

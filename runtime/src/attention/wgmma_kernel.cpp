@@ -9,7 +9,7 @@ namespace backlight::attention {
 KernelPlan wgmma_kernel(const AttentionProblem& problem, const TileConfig& config,
                         const device::Target& target) {
     const bool constant = config.sequence_lengths == SequenceLengths::compile_time;
-    const std::size_t shared_bytes = shared_memory_bytes(config, problem.head_dim);
+    const std::size_t shared_bytes = shared_memory_bytes(config, problem);
 
     compiler::SpecialisationWriter specialisation("attention_backward_wgmma");
     specialisation.type("Element", element_type(problem.dtype))
