@@ -49,8 +49,8 @@ struct PackedPlace {
 
 // 32 bytes of shared memory hold a tile, and a conversion.
 
-__device__ __forceinline__ void store_eight(uint32_t address, int a, int b, int c, int d, int e,
-                                            int f, int g, int h) {
+__device__ __forceinline__ void store_packed_work(uint32_t address, int a, int b, int c, int d,
+                                                  int e, int f, int g, int h) {
     const auto bits = [](int value) { return static_cast<uint32_t>(value); };
     store_shared(address, uint4{bits(a), bits(b), bits(c), bits(d)});
     store_shared(address + 16, uint4{bits(e), bits(f), bits(g), bits(h)});
@@ -64,16 +64,16 @@ __device__ __forceinline__ void find_packed_tile(const Arguments& arguments, int
         arguments.packed.order[arguments.packed.sequences].first_tile * arguments.heads;
     if (ticket >= tickets) {
         if (lane == 0) {
-            store_eight(address, Work::nothing, 0, 0, 0, 0, 0, 0, 0);
+            store_packed_work(address, Work::nothing, 0, 0, 0, 0, 0, 0, 0);
         }
         return;
     }
     const PackedPlace place(arguments, ticket, lane);
     const PackedSequence& sequence = place.sequence;
     if (lane == 0) {
-        store_eight(address, place.batch_head(arguments), sequence.sequence, place.head,
-                    place.kv_tile * specialisation::block_kv, sequence.seqlen_q, sequence.seqlen_kv,
-                    sequence.first_row, sequence.kv_begin);
+        store_packed_work(address, place.batch_head(arguments), sequence.sequence, place.head,
+                          place.kv_tile * specialisation::block_kv, sequence.seqlen_q,
+                          sequence.seqlen_kv, sequence.first_row, sequence.kv_begin);
     }
 }
 
@@ -87,7 +87,7 @@ __device__ __forceinline__ void find_packed_conversion(const Arguments& argument
     const int of_ticket = ticket - lag;
     if (of_ticket < 0 || of_ticket >= totals.first_tile * arguments.heads) {
         if (lane == 0) {
-            store_eight(address, Work::nothing, 0, 0, 0, 0, 0, 0, 0);
+            store_packed_work(address, Work::nothing, 0, 0, 0, 0, 0, 0, 0);
         }
         return;
     }
@@ -101,8 +101,8 @@ __device__ __forceinline__ void find_packed_conversion(const Arguments& argument
     if (lane == 0) {
         const int batch_head = end > first ? place.batch_head(arguments) : Work::nothing;
         // The queries' heads and the first row go together with the keys' head.
-        store_eight(address, batch_head, first, end - first, sequence.seqlen_q, sequence.first_row,
-                    sequence.q_begin, place.head, sequence.key_tiles);
+        store_packed_work(address, batch_head, first, end - first, sequence.seqlen_q,
+                          sequence.first_row, sequence.q_begin, place.head, sequence.key_tiles);
     }
 }
 

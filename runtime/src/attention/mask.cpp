@@ -25,7 +25,8 @@ MaskBand::MaskBand(const AttentionProblem& problem) noexcept {
 }
 
 MaskBand MaskBand::around_own_diagonal(const AttentionProblem& problem) noexcept {
-    constexpr std::int64_t beyond = std::int64_t{1} << 30;
+    // No length is more, and no sum of two of these leaves 32 bits.
+    constexpr std::int64_t beyond = (std::int64_t{1} << 30) - 1;
     MaskBand band;
     band.first_diagonal = -std::min(problem.window_left.value_or(beyond), beyond);
     band.last_diagonal =
