@@ -111,8 +111,8 @@ struct ConvertArguments {
 /// Threads of a block of every kernel of attention_reference.cu.
 constexpr int reference_threads = 128;
 
-/// attention_reference_*: plain fp32 kernels over contiguous fp32 tensors (batch · heads, seqlen,
-/// head_dim) of any lengths, 0 among them.
+/// attention_reference_*: plain fp32 kernels over contiguous fp32 tensors (batch · heads, rows,
+/// head_dim) of any lengths, 0 among them; a sequence may have only some of the rows, the first.
 struct ReferenceArguments {
     const float* q;
     const float* k;
@@ -127,6 +127,8 @@ struct ReferenceArguments {
     int heads_per_kv_head;  // neighbours that use one head of keys and values
     int seqlen_q;
     int seqlen_kv;
+    int rows_q;  // from head to head
+    int rows_kv;
     int head_dim;
     int head_dim_v;
     // A query attends to the keys with first_diagonal ≤ key − query ≤ last_diagonal.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "arguments/attention_backward.h"
+#include "arguments/packing.h"
 
 namespace backlight::kernel {
 
@@ -41,6 +42,9 @@ struct MmaResidentArguments {
     int last_diagonal;
     // Neighbours that use one head of keys and values, where these are fewer.
     int heads_per_kv_head;
+    // Where sequences are packed; then lengths, batch_heads, tickets and accumulator_heads have no
+    // meaning, the diagonals are counted from each sequence's own, and the lag is one of tickets.
+    PackedWork packed;
 };
 
 }  // namespace backlight::kernel

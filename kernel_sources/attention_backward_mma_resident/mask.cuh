@@ -3,6 +3,7 @@
 
 #include "arguments/attention_backward_mma_resident.h"
 #include "attention_backward_mma_resident/layout.cuh"
+#include "attention_backward_rounds/sequence.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/types.cuh"
 
@@ -19,7 +20,7 @@ constexpr bool has_edges = in_band || partial_key_tiles;
 __device__ __forceinline__ int first_query_of(const MmaResidentArguments& arguments,
                                               const Tile& tile) {
     if constexpr (bounded_last_diagonal) {
-        return max(0, tile.kv_start - arguments.last_diagonal) / block_q * block_q;
+        return max(0, tile.kv_start - last_diagonal_of(arguments, tile)) / block_q * block_q;
     } else {
         return tile.first_query_tile() * block_q;
     }
@@ -27,16 +28,20 @@ __device__ __forceinline__ int first_query_of(const MmaResidentArguments& argume
 __device__ __forceinline__ int queries_end_of(const MmaResidentArguments& arguments,
                                               const Tile& tile) {
     if constexpr (bounded_first_diagonal) {
-        const int keys_end = min(tile.kv_start + block_kv, seqlen_kv_of(arguments));
-        return min(seqlen_q_of(arguments), keys_end - arguments.first_diagonal);
+        const int keys_end = min(tile.kv_start + block_kv, seqlen_kv_of(arguments, tile));
+        return min(seqlen_q_of(arguments, tile), keys_end - first_diagonal_of(arguments, tile));
     } else {
-        return seqlen_q_of(arguments);
+        return seqlen_q_of(arguments, tile);
     }
 }
 
-/// Only a band leaves keys that no query sees.
+/// Only a band leaves keys that no query sees; or packed sequences, which may have no queries, or
+/// queries alone.
 __device__ __forceinline__ bool is_unseen(const MmaResidentArguments& arguments, const Tile& tile) {
-    if constexpr (in_band) {
+    if constexpr (packed) {
+        return tile.kv_start >= seqlen_kv_of(arguments, tile) ||
+               queries_end_of(arguments, tile) <= first_query_of(arguments, tile);
+    } else if constexpr (in_band) {
         return queries_end_of(arguments, tile) <= first_query_of(arguments, tile);
     } else {
         return false;
@@ -46,7 +51,7 @@ __device__ __forceinline__ bool is_unseen(const MmaResidentArguments& arguments,
 /// Whether a tile has fewer keys than rows.
 __device__ __forceinline__ bool lacks_keys(const MmaResidentArguments& arguments,
                                            const Tile& tile) {
-    return partial_key_tiles && tile.kv_start + block_kv > seqlen_kv_of(arguments);
+    return partial_key_tiles && tile.kv_start + block_kv > seqlen_kv_of(arguments, tile);
 }
 
 /// Whether some of the scores of the tile's keys and of the query tile are none.
@@ -54,10 +59,10 @@ __device__ __forceinline__ bool is_edge(const MmaResidentArguments& arguments, c
                                         int query_start) {
     bool edge = lacks_keys(arguments, tile);
     if constexpr (bounded_last_diagonal) {
-        edge |= tile.kv_start + block_kv - 1 - query_start > arguments.last_diagonal;
+        edge |= tile.kv_start + block_kv - 1 - query_start > last_diagonal_of(arguments, tile);
     }
     if constexpr (bounded_first_diagonal) {
-        edge |= tile.kv_start - (query_start + block_q - 1) < arguments.first_diagonal;
+        edge |= tile.kv_start - (query_start + block_q - 1) < first_diagonal_of(arguments, tile);
     }
     return edge;
 }
@@ -69,10 +74,11 @@ struct EdgeScores {
     int after_first;     // and behind the first one
     uint32_t diagonals;  // that are seen, but for the first
 
-    __device__ __forceinline__ EdgeScores(const MmaResidentArguments& arguments, int key, int query)
-        : keys_left(seqlen_kv_of(arguments) - key),
-          after_last(key - query - arguments.last_diagonal),
-          after_first(key - query - arguments.first_diagonal),
+    __device__ __forceinline__ EdgeScores(const MmaResidentArguments& arguments, const Tile& tile,
+                                          int key, int query)
+        : keys_left(seqlen_kv_of(arguments, tile) - key),
+          after_last(key - query - last_diagonal_of(arguments, tile)),
+          after_first(key - query - first_diagonal_of(arguments, tile)),
           diagonals(static_cast<uint32_t>(arguments.last_diagonal - arguments.first_diagonal)) {}
 
     /// Whether number `i` of a fragment is no score.

@@ -19,6 +19,11 @@ struct Tile {
     int head;
     int batch_head;
     int kv_start;
+    // Where sequences are packed, of which `batch` is the number; see arguments/packing.h.
+    int seqlen_q;
+    int seqlen_kv;
+    int first_row;
+    int kv_begin;
 
     /// Query tiles that lie wholly above the diagonal see none of these keys.
     __device__ __forceinline__ int first_query_tile() const {
@@ -31,6 +36,12 @@ struct Conversion {
     int batch_head;
     int first_query_tile;
     int query_tiles;
+    // Where sequences are packed:
+    int seqlen_q;
+    int first_row;
+    int q_begin;
+    int head;
+    int key_tiles;
 };
 
 template <typename Arguments>

@@ -43,6 +43,10 @@ AttentionProblem ProblemFeatures::applied_to(AttentionProblem problem) const {
     problem.gradient_type = gradient_type;
     problem.accumulate_gradients = accumulate_gradients;
     problem.deterministic = deterministic;
+    if (packed) {
+        problem.packed = PackedSequences{.total_q = problem.batch * problem.seqlen_q,
+                                         .total_kv = problem.batch * problem.seqlen_kv};
+    }
     return problem;
 }
 
@@ -72,6 +76,9 @@ std::string ProblemFeatures::command_line() const {
     if (accumulate_gradients) {
         text += " --accumulate";
     }
+    if (packed) {
+        text += " --packed";
+    }
     return deterministic ? text + " --deterministic" : text;
 }
 
@@ -98,10 +105,15 @@ std::string head_dims_text(const AttentionProblem& problem) {
 }
 
 std::string short_text(const AttentionProblem& problem) {
-    return fmt::format("B={} H={} N={} d={} {} {}{}", problem.batch,
+    const std::string packed =
+        problem.packed ? fmt::format(" packed {}",
+                                     pair_text(problem.packed->total_q, problem.packed->total_kv))
+                       : "";
+    return fmt::format("B={} H={} N={} d={} {} {}{}{}", problem.batch,
                        pair_text(problem.heads, problem.effective_heads_kv()),
                        pair_text(problem.seqlen_q, problem.seqlen_kv), head_dims_text(problem),
-                       to_string(problem.dtype), mask_text(problem), gradient_text(problem));
+                       to_string(problem.dtype), mask_text(problem), packed,
+                       gradient_text(problem));
 }
 
 std::string kernel_text(const AttentionProblem& problem) {
@@ -110,9 +122,9 @@ std::string kernel_text(const AttentionProblem& problem) {
 }
 
 std::string feature_text(const AttentionProblem& problem) {
-    return fmt::format("{}{}{}", mask_text(problem),
+    return fmt::format("{}{}{}{}", mask_text(problem),
                        problem.effective_heads_kv() != problem.heads ? " grouped heads" : "",
-                       gradient_text(problem));
+                       problem.packed ? " packed" : "", gradient_text(problem));
 }
 
 MaskAlignment parse_mask_alignment(std::string_view text) {
@@ -154,6 +166,8 @@ void FeatureArguments::add_heads_to(CLI::App& command) {
                        "Heads of keys and values [as many as of queries]");
     command.add_option("--head-dim-v", features_.head_dim_v,
                        "Head dimension of values and outputs [that of queries and keys]");
+    command.add_flag("--packed", features_.packed,
+                     "The batch's sequences packed one after another, by cu_seqlens");
 }
 
 void FeatureArguments::add_query_heads_to(CLI::App& command) {

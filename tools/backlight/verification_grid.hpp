@@ -44,6 +44,7 @@ class VerificationGrid {
         gradient_type,
         deterministic,
         inputs,
+        packing,
         axis_count,
     };
 

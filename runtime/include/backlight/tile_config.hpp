@@ -97,6 +97,7 @@ std::span<const KernelPreset> kernel_presets() noexcept;
 const TileConfig& kernel_preset(std::string_view name);
 
 /// Dynamic shared memory of a thread block of the main kernel, in bytes.
-std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim) noexcept;
+std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim,
+                                bool packed = false) noexcept;
 
 }  // namespace backlight

@@ -60,9 +60,18 @@ void write_mma_repeats(compiler::SpecialisationWriter& specialisation, int mma_r
 
 void write_partial_query_tiles(compiler::SpecialisationWriter& specialisation,
                                const AttentionProblem& problem, const TileConfig& config) {
-    if (problem.seqlen_q % config.block_q != 0) {
+    if (problem.packed || problem.seqlen_q % config.block_q != 0) {
         specialisation.boolean("partial_query_tiles", true,
                                "seqlen_q is no multiple of the main kernel's block_q");
+    }
+}
+
+void write_packed(compiler::SpecialisationWriter& specialisation, const AttentionProblem& problem,
+                  const TileConfig& config) {
+    if (problem.packed) {
+        specialisation.boolean("packed", true, "sequences of lengths that the device tells")
+            .integer("query_tile_rows", config.block_q, "of the main kernel")
+            .integer("key_tile_rows", config.block_kv, "of the main kernel");
     }
 }
 
@@ -104,7 +113,9 @@ MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& 
     if (config.family == KernelFamily::mma_resident) {
         kernel::MmaResidentArguments arguments =
             mma_resident_arguments(problem, config, tensors, layout, workspace);
-        encode_operands(arguments);
+        if (!problem.packed) {
+            encode_operands(arguments);
+        }
         return {arguments};
     }
     kernel::MmaArguments arguments = mma_arguments(problem, tensors, layout, workspace);

@@ -13,7 +13,7 @@ namespace {
 /// Groups of heads do without what that saves: it would cost their loop registers that it has not.
 bool is_square_causal(const AttentionProblem& problem, const TileConfig& config) {
     const MaskBand band(problem);
-    return band.last_diagonal == 0 && !band.is_bounded_first(problem) &&
+    return !problem.packed && band.last_diagonal == 0 && !band.is_bounded_first(problem) &&
            problem.seqlen_q == problem.seqlen_kv && problem.seqlen_q % config.block_kv == 0 &&
            problem.heads == problem.effective_heads_kv();
 }
@@ -24,13 +24,21 @@ void write_band(compiler::SpecialisationWriter& specialisation, const AttentionP
     if (is_square_causal(problem, config)) {
         return;
     }
-    const bool first = band.is_bounded_first(problem);
+    // What a mask cuts off of packed sequences, the lengths of each decide.
+    const bool first =
+        problem.packed ? problem.window_left.has_value() : band.is_bounded_first(problem);
+    const bool last =
+        problem.packed ? problem.causal || problem.window_right : band.is_bounded_last(problem);
     // A window has both bounds, even where the second cuts nothing off.
-    if (first || band.is_bounded_last(problem)) {
+    if (first || last) {
         specialisation.boolean("bounded_last_diagonal", true, "keys after it are hidden");
     }
     if (first) {
         specialisation.boolean("bounded_first_diagonal", true, "keys before it are hidden");
+    }
+    if (problem.packed && (first || last) &&
+        problem.mask_alignment == MaskAlignment::bottom_right) {
+        specialisation.boolean("mask_from_end", true, "the last query stands at the last key");
     }
 }
 
@@ -38,8 +46,9 @@ void write_band(compiler::SpecialisationWriter& specialisation, const AttentionP
 
 KernelPlan mma_resident_kernel(const AttentionProblem& problem, const TileConfig& config,
                                const device::Target& target, int mma_repeats) {
+    const bool packed = problem.packed.has_value();
     const bool constant = config.sequence_lengths == SequenceLengths::compile_time;
-    const std::size_t shared_bytes = shared_memory_bytes(config, tile_head_dim(problem));
+    const std::size_t shared_bytes = shared_memory_bytes(config, tile_head_dim(problem), packed);
 
     compiler::SpecialisationWriter specialisation("attention_backward_mma_resident");
     specialisation.type("Element", element_type(problem.dtype))
@@ -55,7 +64,10 @@ KernelPlan mma_resident_kernel(const AttentionProblem& problem, const TileConfig
         .integer("shared_bytes_per_multiprocessor",
                  static_cast<std::int64_t>(target.shared_bytes_per_multiprocessor));
     write_partial_query_tiles(specialisation, problem, config);
-    if (problem.seqlen_kv % config.block_kv != 0) {
+    if (packed) {
+        specialisation.boolean("packed", true, "sequences of lengths that the device tells");
+        specialisation.boolean("partial_key_tiles", true, "theirs may be any");
+    } else if (problem.seqlen_kv % config.block_kv != 0) {
         specialisation.boolean("partial_key_tiles", true, "seqlen_kv is no multiple of block_kv");
     }
     write_head_dims(specialisation, problem);
@@ -99,9 +111,15 @@ kernel::MmaResidentArguments mma_resident_arguments(const AttentionProblem& prob
     const Rounds rounds(problem, config);
     set_rounds(arguments, problem, rounds);
     arguments.heads_per_group = static_cast<int>(rounds.group_heads);
-    const MaskBand band(problem);
+    const MaskBand band =
+        problem.packed ? MaskBand::around_own_diagonal(problem) : MaskBand(problem);
     arguments.first_diagonal = static_cast<int>(band.first_diagonal);
     arguments.last_diagonal = static_cast<int>(band.last_diagonal);
+    if (problem.packed) {
+        arguments.packed = {.order = layout.packed_order(workspace),
+                            .maps = layout.packed_maps(workspace),
+                            .sequences = static_cast<int>(problem.batch)};
+    }
     return arguments;
 }
 

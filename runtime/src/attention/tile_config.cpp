@@ -101,7 +101,8 @@ const TileConfig& kernel_preset(std::string_view name) {
                 fmt::format("kernel is '{}': it must be one of {}", name, fmt::join(names, ", ")));
 }
 
-std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim) noexcept {
+std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim,
+                                bool packed) noexcept {
     constexpr std::size_t element_bytes = 2;
     constexpr std::size_t barrier_bytes = 8;
     const auto block_q = static_cast<std::size_t>(config.block_q);
@@ -137,8 +138,15 @@ std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim)
         const std::size_t statistics = 2 * block_q * sizeof(float);  // LSE, delta
         // One for K and V, one a tile of Q and dO, one for the exchange of dS.
         const std::size_t barriers = 1 + (stages + 1) + 1;
+        const std::size_t bytes = tiles + d_s + statistics + barriers * barrier_bytes;
+        if (packed) {
+            // What a ticket stands for: a tile, and a conversion.
+            constexpr std::size_t unit = 16;
+            constexpr std::size_t work = 32;
+            return (bytes + unit - 1) / unit * unit + (config.converts_d_q ? 2 : 1) * work;
+        }
         const std::size_t ticket = config.converts_d_q ? 8 : 0;
-        return tiles + d_s + statistics + barriers * barrier_bytes + ticket;
+        return bytes + ticket;
     }
     // One barrier for K and V, one for each load of Q and dO in flight.
     const std::size_t barriers = 1 + (stages == 1 ? 1 : stages - 1);

@@ -77,6 +77,29 @@ void require_grid(std::string_view kernel, std::int64_t heads, std::int64_t tile
     }
 }
 
+void validate_packed(const AttentionProblem& problem) {
+    const PackedSequences& packed = *problem.packed;
+    require_extent("packed.total_q", packed.total_q, 0);
+    require_extent("packed.total_kv", packed.total_kv, 0);
+    // Each sequence looks at all others for its place in the order of tickets.
+    constexpr std::int64_t most_sequences = 65536;
+    if (problem.batch > most_sequences) {
+        refuse(fmt::format("batch is {}: it must be at most {} where sequences are packed",
+                           problem.batch, most_sequences));
+    }
+    require_extent("batch · heads", problem.batch * problem.heads);
+    // Blocks that prepare the sequences are fewer than those of their rows.
+    require_grid("delta", problem.heads, 2 * packed_row_blocks(problem, rows_per_block));
+    constexpr std::int64_t most_rows = std::int64_t{1} << 50;
+    const std::int64_t rows = std::max(packed.total_q, packed.total_kv) + problem.batch * 256;
+    if (problem.heads > most_rows / rows) {
+        refuse(
+            fmt::format("heads is {}: heads · (total + 256 batch) must be at most 2^50, with {} "
+                        "rows in all",
+                        problem.heads, rows));
+    }
+}
+
 }  // namespace
 
 void validate(const AttentionProblem& problem) {
@@ -111,6 +134,10 @@ void validate(const AttentionProblem& problem) {
     }
     // batch · heads cannot overflow: each is below 2^31.
     const std::int64_t batch_heads = problem.batch * problem.heads;
+    if (problem.packed) {
+        validate_packed(problem);
+        return;
+    }
     require_grid("delta", batch_heads, (problem.seqlen_q + rows_per_block - 1) / rows_per_block);
     require_extent("batch · heads", batch_heads);
     // The largest offset that a kernel computes, in bytes of the fp32 accumulator.
@@ -271,13 +298,24 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
     if (const auto lack = unsupported_length(problem, config)) {
         refuse(*lack, config.family);
     }
-    require_grid("main", problem.batch * problem.effective_heads_kv(), kv_tiles(problem, config));
+    if (problem.packed) {
+        if (config.sequence_lengths == SequenceLengths::compile_time) {
+            refuse(
+                fmt::format("sequence_lengths is compile_time: it must be run_time where sequences "
+                            "are packed, whose lengths the device tells (configuration {})",
+                            to_string(config)));
+        }
+    } else {
+        require_grid("main", problem.batch * problem.effective_heads_kv(),
+                     kv_tiles(problem, config));
+    }
 
     if (groups_heads(config.family)) {
         validate_rounds(config, problem);
     }
 
-    const std::size_t shared = shared_memory_bytes(config, tile_head_dim(problem));
+    const std::size_t shared =
+        shared_memory_bytes(config, tile_head_dim(problem), problem.packed.has_value());
     if (shared > target.shared_bytes_per_block) {
         throw Error(ErrorCode::shared_memory_exceeded,
                     fmt::format("the configuration {} needs {} bytes of shared memory at head_dim "
@@ -358,6 +396,35 @@ void require_no_self_overlap(std::string_view name, Dimensions dimensions, std::
     }
 }
 
+std::array<std::pair<std::string_view, const void*>, 4> sequence_arrays(
+    const BackwardTensors& tensors) {
+    return {{{"cu_seqlens_q", tensors.cu_seqlens_q},
+             {"cu_seqlens_kv", tensors.cu_seqlens_kv},
+             {"seqused_q", tensors.seqused_q},
+             {"seqused_kv", tensors.seqused_kv}}};
+}
+
+void validate_sequence_arrays(const BackwardTensors& tensors, const AttentionProblem& problem) {
+    for (const auto& [name, data] : sequence_arrays(tensors)) {
+        if (!problem.packed) {
+            if (data != nullptr) {
+                refuse(fmt::format("{} is {}: it must be null, as the problem is not packed", name,
+                                   data));
+            }
+            continue;
+        }
+        if (data == nullptr && name.starts_with("cu_")) {
+            refuse(
+                fmt::format("{} is null: it must point to batch + 1 = {} numbers in device "
+                            "memory, as the problem is packed",
+                            name, problem.batch + 1));
+        }
+        if (reinterpret_cast<std::uintptr_t>(data) % alignof(std::int32_t) != 0) {
+            refuse(fmt::format("{} is {}: it must be a multiple of 4 bytes", name, data));
+        }
+    }
+}
+
 }  // namespace
 
 void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
@@ -405,8 +472,12 @@ void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
             require_own_memory(all[j].name, all[j].view.data);
         }
         require_own_memory("lse", tensors.lse.data);
+        for (const auto& [name, data] : sequence_arrays(tensors)) {
+            require_own_memory(name, data);
+        }
     }
-    if (problem.seqlen_q == 0) {
+    validate_sequence_arrays(tensors, problem);
+    if (queries.seqlen == 0) {
         return;  // There are no row sums.
     }
     const auto lse = reinterpret_cast<std::uintptr_t>(tensors.lse.data);
@@ -445,7 +516,8 @@ void validate_workspace(const BackwardTensors& tensors, const void* workspace,
                     fmt::format("workspace_bytes is {}: this problem needs {} ({})", given_bytes,
                                 needed_bytes, to_string(problem)));
     }
-    const std::array<std::pair<std::string_view, const void*>, 9> all = {{
+    const auto arrays = sequence_arrays(tensors);
+    const std::array<std::pair<std::string_view, const void*>, 13> all = {{
         {"q", tensors.q.data},
         {"k", tensors.k.data},
         {"v", tensors.v.data},
@@ -455,6 +527,10 @@ void validate_workspace(const BackwardTensors& tensors, const void* workspace,
         {"d_q", tensors.d_q.data},
         {"d_k", tensors.d_k.data},
         {"d_v", tensors.d_v.data},
+        arrays[0],
+        arrays[1],
+        arrays[2],
+        arrays[3],
     }};
     for (const auto& [name, data] : all) {
         // Unsigned: an address below the workspace is far above it.
