@@ -4,7 +4,9 @@
 // The accumulator holds rows; or, of a kernel whose warps add their results as they hold them,
 // fragments (see d_q_fragments.cuh).
 #include "arguments/attention_backward.h"
+#include "arguments/packing.h"
 #include "attention_backward_mma_resident/d_q_fragments.cuh"
+#include "attention_backward_packing/sequences.cuh"
 #include "primitives/conversion.cuh"
 #include "primitives/dependent_launch.cuh"
 #include "primitives/types.cuh"
@@ -98,8 +100,8 @@ __device__ __forceinline__ void convert_fragments(const Rows& rows) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(specialisation::threads)
-    attention_backward_convert(const __grid_constant__ ConvertArguments arguments) {
+/// The rows of the block's own; `any` is false where there are none.
+__device__ __forceinline__ Rows rows_of_block(const ConvertArguments& arguments, bool& any) {
     const int row_blocks =
         (arguments.seqlen_q + specialisation::rows_per_block - 1) / specialisation::rows_per_block;
     const int64_t batch_head = blockIdx.x / row_blocks;
@@ -116,9 +118,55 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
     rows.first = static_cast<int>(blockIdx.x % row_blocks) * specialisation::rows_per_block;
     rows.seqlen_q = arguments.seqlen_q;
     rows.scale = arguments.softmax_scale;
+    any = true;
+    return rows;
+}
+
+__device__ __forceinline__ Rows rows_of_block(const PackedConvertArguments& arguments, bool& any) {
+    const ConvertArguments& convert = arguments.convert;
+    const int block = static_cast<int>(blockIdx.x);
+    const int row_blocks =
+        packed_row_blocks(arguments.q, arguments.sequences, specialisation::rows_per_block);
+    const int64_t head = block / row_blocks;
+    const SequenceBlock found(arguments.q, arguments.sequences, block % row_blocks,
+                              specialisation::rows_per_block,
+                              static_cast<int>(threadIdx.x) % warp_size);
+    const int64_t padded = whole_tiles(found.rows.length, specialisation::query_tile_rows);
+    const int64_t first_row =
+        first_workspace_row(found.rows.begin, found.sequence, specialisation::query_tile_rows);
+    Rows rows;
+    rows.accumulator =
+        convert.d_q_accumulator + (first_row * convert.heads + head * padded) * head_dim;
+    rows.d_q = static_cast<Gradient*>(convert.d_q) + found.rows.begin * convert.d_q_strides.seqlen +
+               head * convert.d_q_strides.head;
+    rows.stride = convert.d_q_strides.seqlen;
+    rows.first = found.first_row;
+    rows.seqlen_q = found.rows.length;
+    rows.scale = convert.softmax_scale;
+    any = found.first_row >= 0 && found.first_row < found.rows.length;
+    return rows;
+}
+
+template <bool packed>
+struct ArgumentsOf {
+    using Type = ConvertArguments;
+};
+template <>
+struct ArgumentsOf<true> {
+    using Type = PackedConvertArguments;
+};
+using Arguments = ArgumentsOf<specialisation::packed>::Type;
+
+extern "C" __global__ void __launch_bounds__(specialisation::threads)
+    attention_backward_convert(const __grid_constant__ Arguments arguments) {
+    bool any;
+    const Rows rows = rows_of_block(arguments, any);
 
     // The accumulator is complete when every block of the main kernel has ended.
     wait_for_previous_kernel();
+    if (!any) {
+        return;
+    }
 
     if constexpr (specialisation::accumulator_in_fragment_order) {
         convert_fragments(rows);

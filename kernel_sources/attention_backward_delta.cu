@@ -5,11 +5,18 @@
 //
 // The kernel only moves bytes: it reads O and dO once and writes the accumulator, 16 bytes a thread
 // at a time, with the loads of all its rows in flight before the first is used.
+//
+// Where sequences are packed, the first blocks prepare what the others need to know of them, a warp
+// a sequence.
 #include "arguments/attention_backward.h"
+#include "arguments/packing.h"
+#include "attention_backward_packing/prepare.cuh"
+#include "attention_backward_packing/sequences.cuh"
 #include "primitives/conversion.cuh"
 #include "primitives/dependent_launch.cuh"
 #include "primitives/exponential.cuh"
 #include "primitives/reduction.cuh"
+#include "primitives/shared_memory.cuh"
 #include "primitives/types.cuh"
 #include "problem_options.cuh"
 #include "specialisation.cuh"
@@ -17,6 +24,7 @@
 namespace backlight::kernel {
 
 using specialisation::head_dim;
+using specialisation::packed;
 using Element = specialisation::Element;
 
 constexpr int elements_per_lane = 8;  // 16 bytes
@@ -41,18 +49,85 @@ __device__ __forceinline__ int64_t fragment_order(int64_t row) {
     return row - column + column / 2 % 4 * 4 + column / 8 * 2 + column % 2;
 }
 
+template <bool packed>
+struct ArgumentsOf {
+    using Type = DeltaArguments;
+};
+template <>
+struct ArgumentsOf<true> {
+    using Type = PackedDeltaArguments;
+};
+using Arguments = ArgumentsOf<packed>::Type;
+
+/// Rows of a head of a packed sequence that a block works on.
+struct PackedBlock {
+    int begin;  // of the sequence in the tensors
+    int first_row;
+    int seqlen_q;
+    int padded_seqlen_q;
+    int64_t head;
+    int64_t flat_row;  // of the sequence's head in the workspace
+
+    /// The offset of the sequence in a tensor.
+    __device__ __forceinline__ int64_t rows_before(int64_t stride) const {
+        return packed ? begin * stride : 0;
+    }
+};
+
+/// False where a block has no rows. Blocks that prepare come first: the main kernel's first need is
+/// what they write.
+template <typename Arguments>
+__device__ __forceinline__ bool find_packed_block(const Arguments& arguments, PackedBlock& block) {
+    extern __shared__ __align__(1024) unsigned char shared_memory[];
+    constexpr int warps = specialisation::threads / warp_size;
+    const Packing& packing = arguments.packing;
+    const int lane = static_cast<int>(threadIdx.x) % warp_size;
+    const int preparing = (packing.sequences + warps - 1) / warps;
+    if (static_cast<int>(blockIdx.x) < preparing) {
+        const int warp = static_cast<int>(threadIdx.x) / warp_size;
+        const int sequence = static_cast<int>(blockIdx.x) * warps + warp;
+        if (sequence < packing.sequences) {
+            constexpr int map_bytes = packed_operands * static_cast<int>(sizeof(TensorMap));
+            prepare_sequence(arguments, sequence, shared_address(shared_memory) + warp * map_bytes,
+                             lane);
+        }
+        return false;
+    }
+    const int index = static_cast<int>(blockIdx.x) - preparing;
+    const int row_blocks =
+        packed_row_blocks(packing.q, packing.sequences, specialisation::rows_per_block);
+    const SequenceBlock found(packing.q, packing.sequences, index % row_blocks,
+                              specialisation::rows_per_block, lane);
+    block.begin = found.rows.begin;
+    block.first_row = found.first_row;
+    block.seqlen_q = found.rows.length;
+    block.padded_seqlen_q = whole_tiles(found.rows.length, specialisation::query_tile_rows);
+    block.head = index / row_blocks;
+    const int64_t first_row =
+        first_workspace_row(found.rows.begin, found.sequence, specialisation::query_tile_rows);
+    block.flat_row = first_row * arguments.heads + block.head * block.padded_seqlen_q;
+    return found.first_row >= 0 && found.first_row < block.padded_seqlen_q;
+}
+
 extern "C" __global__ void __launch_bounds__(specialisation::threads)
-    attention_backward_delta(const __grid_constant__ DeltaArguments arguments) {
+    attention_backward_delta(const __grid_constant__ Arguments arguments) {
     // The main kernel may take its place on the multiprocessors as these blocks leave; it waits for
     // their results.
     allow_next_kernel();
 
-    const int padded_seqlen_q =
-        specialisation::partial_query_tiles ? arguments.padded_seqlen_q : arguments.seqlen_q;
+    PackedBlock packed_block;
+    if constexpr (packed) {
+        if (!find_packed_block(arguments, packed_block)) {
+            return;
+        }
+    }
+    const int padded_seqlen_q = packed                                ? packed_block.padded_seqlen_q
+                                : specialisation::partial_query_tiles ? arguments.padded_seqlen_q
+                                                                      : arguments.seqlen_q;
     const int row_blocks =
         (padded_seqlen_q + specialisation::rows_per_block - 1) / specialisation::rows_per_block;
     const int64_t batch_head = blockIdx.x / row_blocks;
-    if constexpr (specialisation::counts_progress) {
+    if constexpr (specialisation::counts_progress && !packed) {
         if (threadIdx.x == 0 && blockIdx.x % row_blocks == 0) {
             arguments.counters.added[batch_head] = 0;
             arguments.counters.converted[batch_head] = 0;
@@ -61,7 +136,15 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
             }
         }
     }
-    if constexpr (specialisation::deterministic) {
+    if constexpr (specialisation::deterministic && packed) {
+        // Of the tiles that begin in the block's rows.
+        constexpr int tile_rows = specialisation::query_tile_rows;
+        const int row = whole_tiles(packed_block.first_row, tile_rows) +
+                        static_cast<int>(threadIdx.x) * tile_rows;
+        if (row < min(packed_block.first_row + specialisation::rows_per_block, padded_seqlen_q)) {
+            arguments.turns[(packed_block.flat_row + row) / tile_rows] = 0;
+        }
+    } else if constexpr (specialisation::deterministic) {
         // No more than there are threads.
         const int tile = static_cast<int>(blockIdx.x % row_blocks) * specialisation::threads +
                          static_cast<int>(threadIdx.x);
@@ -70,21 +153,25 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
         }
     }
     const int first_row =
-        static_cast<int>(blockIdx.x % row_blocks) * specialisation::rows_per_block;
+        packed ? packed_block.first_row
+               : static_cast<int>(blockIdx.x % row_blocks) * specialisation::rows_per_block;
     const int64_t batch = batch_head / arguments.heads;
-    const int64_t head = batch_head % arguments.heads;
+    const int64_t head = packed ? packed_block.head : batch_head % arguments.heads;
 
     const int lane_in_row = static_cast<int>(threadIdx.x) % lanes_per_row;
     const int row_in_step = static_cast<int>(threadIdx.x) / lanes_per_row;
 
     const Element* o = static_cast<const Element*>(arguments.o) +
-                       batch * arguments.o_strides.batch + head * arguments.o_strides.head +
-                       lane_in_row * elements_per_lane;
+                       (packed ? packed_block.begin * arguments.o_strides.seqlen
+                               : batch * arguments.o_strides.batch) +
+                       head * arguments.o_strides.head + lane_in_row * elements_per_lane;
     const Element* d_o = static_cast<const Element*>(arguments.d_o) +
-                         batch * arguments.d_o_strides.batch + head * arguments.d_o_strides.head +
-                         lane_in_row * elements_per_lane;
-    const float* lse =
-        arguments.lse + batch * arguments.lse_stride_batch + head * arguments.lse_stride_head;
+                         (packed ? packed_block.begin * arguments.d_o_strides.seqlen
+                                 : batch * arguments.d_o_strides.batch) +
+                         head * arguments.d_o_strides.head + lane_in_row * elements_per_lane;
+    const float* lse = arguments.lse +
+                       (packed ? packed_block.begin : batch * arguments.lse_stride_batch) +
+                       head * arguments.lse_stride_head;
 
     // Lanes behind the last column have nothing to load.
     const bool has_columns = columns_v == lanes_per_row * elements_per_lane ||
@@ -95,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
         const int64_t row = first_row + step * rows_per_step + row_in_step;
-        if (row < arguments.seqlen_q && has_columns) {
+        if (row < (packed ? packed_block.seqlen_q : arguments.seqlen_q) && has_columns) {
             o_chunk[step] = *reinterpret_cast<const uint4*>(o + row * arguments.o_strides.seqlen);
             d_o_chunk[step] =
                 *reinterpret_cast<const uint4*>(d_o + row * arguments.d_o_strides.seqlen);
@@ -104,7 +191,8 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
             d_o_chunk[step] = uint4{0, 0, 0, 0};
         }
         // Of rows that only fill a tile P is 0 too.
-        row_lse[step] = row < arguments.seqlen_q ? lse[row] : -infinity();
+        row_lse[step] =
+            row < (packed ? packed_block.seqlen_q : arguments.seqlen_q) ? lse[row] : -infinity();
     }
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
@@ -117,7 +205,8 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
         if (row >= padded_seqlen_q) {
             continue;
         }
-        const int64_t flat_row = batch_head * padded_seqlen_q + row;
+        const int64_t flat_row =
+            (packed ? packed_block.flat_row : batch_head * padded_seqlen_q) + row;
         if (lane_in_row == 0) {
             // P of a row whose LSE is infinite is 0: of one that attended to nothing it must not
             // become exp(+inf), nor dS 0 · NaN where O holds no numbers.
@@ -132,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
                 arguments.row_statistics[flat_row] = RowStatistics{lse_log2, row_delta};
             }
         }
-        if (batch_head >= arguments.accumulator_heads) {
+        if (!packed && batch_head >= arguments.accumulator_heads) {
             continue;
         }
         // Two 16-byte stores a lane, each of them contiguous across the row's lanes.

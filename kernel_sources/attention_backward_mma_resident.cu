@@ -29,6 +29,7 @@
 #include "attention_backward_mma_resident/converter.cuh"
 #include "attention_backward_mma_resident/key_warp.cuh"
 #include "attention_backward_mma_resident/layout.cuh"
+#include "attention_backward_packing/work.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/dependent_launch.cuh"
 #include "primitives/global_counter.cuh"
@@ -36,6 +37,34 @@
 #include "primitives/shared_memory.cuh"
 
 namespace backlight::kernel {
+
+/// Of packed sequences, for the block to read; by its first warp.
+__device__ __forceinline__ void find_packed_work(const MmaResidentArguments& arguments,
+                                                 SharedMemory shared, int lane) {
+    // Order, maps and counters come from the delta kernel.
+    wait_for_previous_kernel();
+    int ticket = static_cast<int>(blockIdx.x);
+    if constexpr (takes_tickets) {
+        if (lane == 0) {
+            ticket = static_cast<int>(take_ticket(arguments.counters.tickets));
+        }
+        ticket = __shfl_sync(0xffffffffu, ticket, 0);
+    }
+    if constexpr (converts_d_q) {
+        find_packed_conversion(arguments, ticket, shared.packed_conversion(), lane);
+    }
+    find_packed_tile(arguments, ticket, shared.packed_tile(), lane);
+}
+
+__device__ __forceinline__ Work load_packed_work(SharedMemory shared) {
+    Work work;
+    work.tile = load_packed_tile(shared.packed_tile());
+    work.conversion.batch_head = Work::nothing;
+    if constexpr (converts_d_q) {
+        work.conversion = load_packed_conversion(shared.packed_conversion());
+    }
+    return work;
+}
 
 extern "C" __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
     attention_backward_mma_resident(const __grid_constant__ MmaResidentArguments arguments) {
@@ -51,17 +80,24 @@ extern "C" __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
         mbarrier_initialise(shared.d_o_full(), 1);
         mbarrier_initialise(shared.exchanged(), warps);
         mbarrier_initialisation_fence();
-        if constexpr (takes_tickets) {
+        if constexpr (takes_tickets && !packed) {
             // The counters come from the delta kernel.
             wait_for_previous_kernel();
             store_shared(shared.ticket(), take_ticket(arguments.counters.tickets));
         }
     }
+    if constexpr (packed) {
+        if (thread < warp_size) {
+            find_packed_work(arguments, shared, thread);
+        }
+    }
     __syncthreads();
 
-    const int ticket = takes_tickets ? static_cast<int>(load_shared<uint32_t>(shared.ticket()))
-                                     : static_cast<int>(blockIdx.x);
-    const Work work(arguments, arguments.heads_per_group, ticket);
+    const int ticket = takes_tickets && !packed
+                           ? static_cast<int>(load_shared<uint32_t>(shared.ticket()))
+                           : static_cast<int>(blockIdx.x);
+    const Work work =
+        packed ? load_packed_work(shared) : Work(arguments, arguments.heads_per_group, ticket);
     // The same in all lanes, which the compiler cannot know.
     const int place = __shfl_sync(0xffffffffu, thread / warp_size, 0);
     // On the diagonal the first keys are seen by most queries: no scheduler has them in all blocks.

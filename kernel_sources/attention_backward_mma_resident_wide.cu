@@ -20,6 +20,7 @@
 #include "attention_backward_mma_resident_wide/key_warp.cuh"
 #include "attention_backward_mma_resident_wide/layout.cuh"
 #include "attention_backward_mma_resident_wide/value_warp.cuh"
+#include "attention_backward_packing/work.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/dependent_launch.cuh"
 #include "primitives/mbarrier.cuh"
@@ -41,6 +42,17 @@ __device__ __forceinline__ void work_on_queries(Warp& warp, bool unseen) {
     warp.store();
 }
 
+__device__ __forceinline__ Work work_of_block(const MmaResidentArguments& arguments,
+                                              SharedMemory shared) {
+    if constexpr (packed) {
+        Work work;
+        work.tile = load_packed_tile(shared.packed_tile());
+        return work;
+    } else {
+        return Work(arguments, arguments.heads_per_group, static_cast<int>(blockIdx.x));
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(threads, 1)
     attention_backward_mma_resident_wide(const __grid_constant__ MmaResidentArguments arguments) {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
@@ -59,15 +71,23 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
         mbarrier_initialise(shared.d_o_read(), pairs);
         mbarrier_initialisation_fence();
     }
+    const int lane = thread % warp_size;
+    if constexpr (packed) {
+        // By the warp that loads.
+        if (thread / warp_size == pairs) {
+            // Order and maps come from the delta kernel.
+            wait_for_previous_kernel();
+            find_packed_tile(arguments, static_cast<int>(blockIdx.x), shared.packed_tile(), lane);
+        }
+    }
     __syncthreads();
 
-    const Work work(arguments, arguments.heads_per_group, static_cast<int>(blockIdx.x));
+    const Work work = work_of_block(arguments, shared);
     if (!work.has_tile()) {
         return;
     }
     // The same in all lanes, which the compiler cannot know.
     const int warp = __shfl_sync(0xffffffffu, thread / warp_size, 0);
-    const int lane = thread % warp_size;
     const bool unseen = is_unseen(arguments, work.tile);
     if (warp < pairs) {
         KeyWarp key_warp(arguments, shared, work.tile, warp, lane);

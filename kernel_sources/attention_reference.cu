@@ -184,7 +184,7 @@ __device__ __forceinline__ void load_row_statistics(float* lse, float* delta,
     const int warp = static_cast<int>(threadIdx.x) / warp_size;
     for (int row = warp; row < tile_rows; row += reference_threads / warp_size) {
         const bool inside = first_query + row < arguments.seqlen_q;
-        const int64_t flat_row = batch_head * arguments.seqlen_q + first_query + row;
+        const int64_t flat_row = batch_head * arguments.rows_q + first_query + row;
         float sum = 0;
         for (int d = lane; inside && d < arguments.head_dim_v; d += warp_size) {
             sum += arguments.o[flat_row * arguments.head_dim_v + d] *
@@ -255,8 +255,8 @@ extern "C" __global__ void __launch_bounds__(reference_threads)
     const OwnedTile owned(arguments.seqlen_q);
     const int head_dim = arguments.head_dim;
     const int head_dim_v = arguments.head_dim_v;
-    const int64_t q_row = owned.batch_head * arguments.seqlen_q;
-    const int64_t kv_row = owned.batch_head / arguments.heads_per_kv_head * arguments.seqlen_kv;
+    const int64_t q_row = owned.batch_head * arguments.rows_q;
+    const int64_t kv_row = owned.batch_head / arguments.heads_per_kv_head * arguments.rows_kv;
     load_tile(q_tile, arguments.q + q_row * head_dim, owned.first_row, arguments.seqlen_q,
               head_dim);
 
@@ -342,8 +342,8 @@ extern "C" __global__ void __launch_bounds__(reference_threads)
     const OwnedTile owned(arguments.seqlen_q);
     const int head_dim = arguments.head_dim;
     const int head_dim_v = arguments.head_dim_v;
-    const int64_t q_row = owned.batch_head * arguments.seqlen_q;
-    const int64_t kv_row = owned.batch_head / arguments.heads_per_kv_head * arguments.seqlen_kv;
+    const int64_t q_row = owned.batch_head * arguments.rows_q;
+    const int64_t kv_row = owned.batch_head / arguments.heads_per_kv_head * arguments.rows_kv;
     load_tile(q_tile, arguments.q + q_row * head_dim, owned.first_row, arguments.seqlen_q,
               head_dim);
     load_tile(d_o_tile, arguments.d_o + q_row * head_dim_v, owned.first_row, arguments.seqlen_q,
@@ -399,7 +399,7 @@ extern "C" __global__ void __launch_bounds__(reference_threads)
     const OwnedTile owned(arguments.seqlen_kv);  // of a head of keys and values
     const int head_dim = arguments.head_dim;
     const int head_dim_v = arguments.head_dim_v;
-    const int64_t kv_row = owned.batch_head * arguments.seqlen_kv;
+    const int64_t kv_row = owned.batch_head * arguments.rows_kv;
     load_tile(k_tile, arguments.k + kv_row * head_dim, owned.first_row, arguments.seqlen_kv,
               head_dim);
     load_tile(v_tile, arguments.v + kv_row * head_dim_v, owned.first_row, arguments.seqlen_kv,
@@ -412,7 +412,7 @@ extern "C" __global__ void __launch_bounds__(reference_threads)
     const RowRange queries = seeing_queries(arguments, owned.first_row);
     for (int member = 0; member < arguments.heads_per_kv_head; ++member) {
         const int64_t head = owned.batch_head * arguments.heads_per_kv_head + member;
-        const int64_t q_row = head * arguments.seqlen_q;
+        const int64_t q_row = head * arguments.rows_q;
         for (int first_query = queries.first; first_query < queries.end; first_query += tile_rows) {
             __syncthreads();
             load_tile(q_tile, arguments.q + q_row * head_dim, first_query, arguments.seqlen_q,

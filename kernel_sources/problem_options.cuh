@@ -30,6 +30,14 @@ constexpr int head_dim_v = 0;
 constexpr bool deterministic = false;
 /// Columns of the tiles of V and O, where they are not head_dim; 0: head_dim.
 constexpr int tile_head_dim_v = 0;
+/// Sequences lie one after another in the tensors (arguments/packing.h). Masks go by the lengths of
+/// each: diagonals are counted from its own, which is that of the last query and the last key, or
+/// of the first ones.
+constexpr bool packed = false;
+constexpr bool mask_from_end = false;
+/// Rows of the main kernel's tiles, for the kernels around it where sequences are packed.
+constexpr int query_tile_rows = 1;
+constexpr int key_tile_rows = 1;
 }  // namespace unless_declared
 using namespace unless_declared;
 

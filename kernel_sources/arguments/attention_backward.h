@@ -53,7 +53,7 @@ struct DeltaArguments {
     int seqlen_q;
     int padded_seqlen_q;  // to whole query tiles of the main kernel
     // Of deterministic problems:
-    unsigned* turns;  // (batch, heads, query_tiles), set to 0
+    unsigned* turns;  // (batch, heads, query_tiles), set to 0; or one a tile of packed rows
     int query_tiles;  // of the main kernel
 };
 
@@ -127,8 +127,8 @@ struct ConvertArguments {
 /// Threads of a block of every kernel of attention_reference.cu.
 constexpr int reference_threads = 128;
 
-/// attention_reference_*: plain fp32 kernels over contiguous fp32 tensors (batch · heads, seqlen,
-/// head_dim) of any lengths, 0 among them.
+/// attention_reference_*: plain fp32 kernels over contiguous fp32 tensors (batch · heads, rows,
+/// head_dim) of any lengths, 0 among them; a sequence may have only some of the rows, the first.
 struct ReferenceArguments {
     const float* q;
     const float* k;
@@ -143,6 +143,8 @@ struct ReferenceArguments {
     int heads_per_kv_head;  // neighbours that use one head of keys and values
     int seqlen_q;
     int seqlen_kv;
+    int rows_q;  // from head to head
+    int rows_kv;
     int head_dim;
     int head_dim_v;
     // A query attends to the keys with first_diagonal ≤ key − query ≤ last_diagonal.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "arguments/attention_backward.h"
+#include "arguments/packing.h"
 
 namespace backlight::kernel {
 
@@ -42,8 +43,11 @@ struct MmaResidentArguments {
     // Neighbours that use one head of keys and values, where these are fewer.
     int heads_per_kv_head;
     // (batch, heads of queries, query tiles), of deterministic problems: key tiles that have added
-    // to the tile's dQ
+    // to the tile's dQ; where sequences are packed, one for as many rows of the workspace
     unsigned* turns;
+    // Where sequences are packed; then lengths, batch_heads, tickets and accumulator_heads have no
+    // meaning, the diagonals are counted from each sequence's own, and the lag is one of tickets.
+    PackedWork packed;
 };
 
 }  // namespace backlight::kernel

@@ -15,6 +15,7 @@ using specialisation::converts_d_q;
 using specialisation::deterministic;
 using specialisation::grouped_heads;
 using specialisation::head_dim;
+using specialisation::packed;
 using specialisation::partial_key_tiles;
 using specialisation::partial_query_tiles;
 using Element = specialisation::Element;

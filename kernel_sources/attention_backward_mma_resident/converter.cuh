@@ -4,6 +4,7 @@
 #include "arguments/attention_backward_mma_resident.h"
 #include "attention_backward_mma_resident/d_q_fragments.cuh"
 #include "attention_backward_mma_resident/layout.cuh"
+#include "attention_backward_rounds/sequence.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/global_counter.cuh"
 #include "primitives/types.cuh"
@@ -21,19 +22,16 @@ class Converter {
 
     __device__ __forceinline__ void convert(const Conversion& conversion) const {
         if (thread_ == 0) {
-            wait_until_added(arguments_, conversion.batch_head);
+            wait_until_added(conversion);
         }
         __syncthreads();
 
-        const bool leaves_zeros = place_has_next(arguments_, conversion.batch_head);
-        float* const accumulator = accumulator_place(arguments_, conversion.batch_head);
+        const bool leaves_zeros = !packed && place_has_next(arguments_, conversion.batch_head);
+        float* const accumulator = accumulator_of(arguments_, conversion);
         const Strides& strides = arguments_.d_q_strides;
         const int heads_per_kv_head = heads_per_kv_head_of(arguments_);
-        Gradient* const d_q =
-            static_cast<Gradient*>(arguments_.d_q) +
-            conversion.batch_head / arguments_.heads * strides.batch +
-            conversion.batch_head % arguments_.heads * heads_per_kv_head * strides.head;
-        const int seqlen_q = seqlen_q_of(arguments_);
+        Gradient* const d_q = d_q_of(conversion, heads_per_kv_head);
+        const int seqlen_q = packed ? conversion.seqlen_q : seqlen_q_of(arguments_);
         const int end = (conversion.first_query_tile + conversion.query_tiles) * block_q;
 #pragma unroll 1
         for (int64_t row = conversion.first_query_tile * block_q + rows_.first_row; row < end;
@@ -53,8 +51,9 @@ class Converter {
                     int64_t row_in_head = at;
                     Gradient* d_q_of_head = d_q;
                     if constexpr (grouped_heads) {
-                        row_in_head = at % padded_seqlen_q_of(arguments_);
-                        d_q_of_head += at / padded_seqlen_q_of(arguments_) * strides.head;
+                        row_in_head = at % padded_seqlen_q_of(arguments_, conversion);
+                        d_q_of_head +=
+                            at / padded_seqlen_q_of(arguments_, conversion) * strides.head;
                     }
                     if (pass == 0) {
                         pieces[step].add(
@@ -79,6 +78,29 @@ class Converter {
     }
 
   private:
+    __device__ __forceinline__ void wait_until_added(const Conversion& conversion) const {
+        if constexpr (packed) {
+            wait_for_global_counter<256>(arguments_.counters.added + conversion.batch_head,
+                                         static_cast<uint32_t>(conversion.key_tiles));
+        } else {
+            kernel::wait_until_added(arguments_, conversion.batch_head);
+        }
+    }
+
+    /// dQ of the first head of queries that the conversion is of.
+    __device__ __forceinline__ Gradient* d_q_of(const Conversion& conversion,
+                                                int heads_per_kv_head) const {
+        const Strides& strides = arguments_.d_q_strides;
+        Gradient* const d_q = static_cast<Gradient*>(arguments_.d_q);
+        if constexpr (packed) {
+            return d_q + conversion.q_begin * strides.seqlen +
+                   conversion.head * heads_per_kv_head * strides.head;
+        } else {
+            return d_q + conversion.batch_head / arguments_.heads * strides.batch +
+                   conversion.batch_head % arguments_.heads * heads_per_kv_head * strides.head;
+        }
+    }
+
     using Rows = FragmentRows<head_dim, threads>;
 
     /// All loads of a share of as many queries as the block has keys are on their way at once.

@@ -10,6 +10,7 @@
 #include "attention_backward_mma_resident/scores.cuh"
 #include "attention_backward_rounds/gradient_stores.cuh"
 #include "attention_backward_rounds/mask.cuh"
+#include "attention_backward_rounds/sequence.cuh"
 #include "attention_backward_rounds/turns.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/global_counter.cuh"
@@ -34,12 +35,17 @@ class KeyWarp {
           warp_(warp),
           lane_(lane) {
         const int64_t row = first_query_of(arguments, key_tile) + d_q_row();
-        d_q_place_ = accumulator_place(arguments, key_tile.batch_head) + row * head_dim +
+        d_q_place_ = accumulator_of(arguments, key_tile) + row * head_dim +
                      d_q_column() / mma_n * fragment_elements + lane * 4;
     }
 
     /// Asks for the first tiles.
     __device__ __forceinline__ void begin() const {
+        if constexpr (packed) {
+            if (!is_unseen(arguments_, key_tile_) && warp_ == 0) {
+                loader_.acquire_maps();
+            }
+        }
         if (!is_unseen(arguments_, key_tile_) && warp_ == 0 && elect_one()) {
             loader_.load_first();
         }
@@ -75,7 +81,7 @@ class KeyWarp {
         for (int slice = 0; slice < depth_slices; ++slice) {
             ldmatrix_x4(v_[slice], KvTile::moved(v_address, 0, slice * mma_k));
         }
-        if constexpr (converts_d_q) {
+        if constexpr (converts_d_q && !packed) {
             // By one lane: the barrier is for all.
             if (warp_ == 0 && lane_ == 0) {
                 wait_for_place(arguments_, key_tile_.batch_head);
@@ -95,7 +101,7 @@ class KeyWarp {
                 const int64_t rows_visited = (queries_end_of(arguments_, key_tile_) -
                                               first_query_of(arguments_, key_tile_) + block_q - 1) /
                                              block_q * block_q;
-                d_q_place_ += (padded_seqlen_q_of(arguments_) - rows_visited) * head_dim;
+                d_q_place_ += (padded_seqlen_q_of(arguments_, key_tile_) - rows_visited) * head_dim;
             }
         } else {
             work_on_head(0);
@@ -335,7 +341,8 @@ class KeyWarp {
         const float scale = scale_at_store(arguments_.softmax_scale);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            if (partial_key_tiles && thread_key() + half * 8 >= seqlen_kv_of(arguments_)) {
+            if (partial_key_tiles &&
+                thread_key() + half * 8 >= seqlen_kv_of(arguments_, key_tile_)) {
                 continue;
             }
             Gradient* const d_k_row = row_of(arguments_.d_k, arguments_.d_k_strides, half * 8);
@@ -360,8 +367,8 @@ class KeyWarp {
     /// The thread's first element of the row that lies so far below its first one.
     __device__ __forceinline__ Gradient* row_of(void* tensor, const Strides& strides,
                                                 int below) const {
-        const int64_t row = thread_key() + below;
-        return static_cast<Gradient*>(tensor) + key_tile_.batch * strides.batch +
+        const int64_t row = thread_key() + below + (packed ? key_tile_.kv_begin : 0);
+        return static_cast<Gradient*>(tensor) + (packed ? 0 : key_tile_.batch * strides.batch) +
                key_tile_.head * strides.head + row * strides.seqlen + lane_ % 4 * 2;
     }
 

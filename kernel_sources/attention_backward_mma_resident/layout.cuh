@@ -76,7 +76,13 @@ constexpr int delta_offset = lse_offset + statistics_bytes;
 constexpr int barrier_offset = delta_offset + statistics_bytes;
 constexpr int barriers = 1 + q_stages + 1 + 1;
 constexpr int ticket_offset = barrier_offset + 8 * barriers;
-constexpr int shared_bytes = ticket_offset + (takes_tickets ? 8 : 0);
+// Where sequences are packed, what the ticket stands for takes its place.
+constexpr int packed_work_bytes = 32;
+constexpr int packed_tile_offset = (ticket_offset + 15) / 16 * 16;
+constexpr int packed_conversion_offset = packed_tile_offset + packed_work_bytes;
+constexpr int shared_bytes = packed
+                                 ? packed_tile_offset + (converts_d_q ? 2 : 1) * packed_work_bytes
+                                 : ticket_offset + (takes_tickets ? 8 : 0);
 static_assert(shared_bytes == specialisation::shared_bytes, "host and kernel count alike");
 
 // V goes to registers before the first tile, by way of what is first written after that.
@@ -122,6 +128,10 @@ struct SharedMemory {
     }
     __device__ __forceinline__ uint32_t exchanged() const { return d_o_full() + 8; }
     __device__ __forceinline__ uint32_t ticket() const { return base + ticket_offset; }
+    __device__ __forceinline__ uint32_t packed_tile() const { return base + packed_tile_offset; }
+    __device__ __forceinline__ uint32_t packed_conversion() const {
+        return base + packed_conversion_offset;
+    }
     __device__ __forceinline__ static int q_parity(int tile) { return tile / q_stages % 2; }
     __device__ __forceinline__ static int parity(int tile) { return tile % 2; }
 };

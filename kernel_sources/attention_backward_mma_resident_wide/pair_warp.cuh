@@ -8,6 +8,7 @@
 #include "attention_backward_mma_resident_wide/layout.cuh"
 #include "attention_backward_rounds/gradient_stores.cuh"
 #include "attention_backward_rounds/mask.cuh"
+#include "attention_backward_rounds/sequence.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/mbarrier.cuh"
 #include "primitives/proxy_fence.cuh"
@@ -22,7 +23,7 @@ class PairWarp {
                                         const Tile& key_tile, int warp, int lane)
         : arguments_(arguments), shared_(shared), key_tile_(key_tile), warp_(warp), lane_(lane) {
         const int64_t row = first_query_of(arguments, key_tile) + d_q_row();
-        d_q_place_ = accumulator_place(arguments, key_tile.batch_head) + row * head_dim +
+        d_q_place_ = accumulator_of(arguments, key_tile) + row * head_dim +
                      d_q_column() / mma_n * fragment_elements + lane * 4;
     }
 
@@ -61,7 +62,7 @@ class PairWarp {
                 // before them.
                 const int64_t rows_visited =
                     (end - first_query_of(arguments_, key_tile_) + block_q - 1) / block_q * block_q;
-                d_q_place_ += (padded_seqlen_q_of(arguments_) - rows_visited) * head_dim;
+                d_q_place_ += (padded_seqlen_q_of(arguments_, key_tile_) - rows_visited) * head_dim;
             }
         }
     }
@@ -114,12 +115,13 @@ class PairWarp {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int64_t row = key + half * 8;
-            if (partial_key_tiles && row >= seqlen_kv_of(arguments_)) {
+            if (partial_key_tiles && row >= seqlen_kv_of(arguments_, key_tile_)) {
                 continue;
             }
-            Gradient* const to = static_cast<Gradient*>(tensor) + key_tile_.batch * strides.batch +
-                                 key_tile_.head * strides.head + row * strides.seqlen +
-                                 lane_ % 4 * 2;
+            Gradient* const to =
+                static_cast<Gradient*>(tensor) +
+                (packed ? key_tile_.kv_begin * strides.seqlen : key_tile_.batch * strides.batch) +
+                key_tile_.head * strides.head + row * strides.seqlen + lane_ % 4 * 2;
             if constexpr (specialisation::accumulates_gradients) {
                 add_row<columns>(sums, half, to, scale);
             }

@@ -18,6 +18,9 @@ class ValueWarp : public PairWarp {
 
     /// Asks for the first tiles.
     __device__ __forceinline__ void begin() const {
+        if (packed && loads()) {
+            loader_.acquire_maps();
+        }
         if (loads() && elect_one()) {
             loader_.load_first();
         }
@@ -101,9 +104,11 @@ class ValueWarp : public PairWarp {
     __device__ __forceinline__ void exponentiate(ScoreAccumulator& scores, ScoreOperands& p,
                                                  int query_start) const {
         const float scale = arguments_.softmax_scale_log2;
-        if (has_edges && is_edge(arguments_, key_tile_, query_start)) {
+        if (has_edges &&
+            is_edge<block_kv>(arguments_, key_tile_, key_tile_.kv_start, query_start)) {
             const int lane = static_cast<int>(opaque(static_cast<uint32_t>(lane_)));
-            const EdgeScores hidden(arguments_, key_tile_.kv_start + first_key() + lane / 4,
+            const EdgeScores hidden(arguments_, key_tile_,
+                                    key_tile_.kv_start + first_key() + lane / 4,
                                     query_start + lane % 4 * 2);
             exponentiate_scores(scores, p, scale, shared_.lse(), lane_, hidden);
         } else {
@@ -113,13 +118,13 @@ class ValueWarp : public PairWarp {
 
     /// P to the pair's other warp, which has read that of the tile before: it has stored dS of it.
     __device__ __forceinline__ void hand_over(const ScoreAccumulator& p) const {
+        // Of LSE of this tile, and of dO of the one before.
+        end_reads();
 #pragma unroll
         for (int fragment = 0; fragment < score_fragments; ++fragment) {
             store_shared(shared_.p(pair(), lane_) + fragment * 512,
                          float4{p[fragment][0], p[fragment][1], p[fragment][2], p[fragment][3]});
         }
-        // Of LSE of this tile, and of dO of the one before.
-        end_reads();
         named_barrier_arrive(pair_barrier(pair()), pair_threads);
     }
 

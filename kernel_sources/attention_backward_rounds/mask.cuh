@@ -2,6 +2,7 @@
 // kernels whose blocks own tiles of keys.
 #pragma once
 
+#include "attention_backward_rounds/sequence.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/types.cuh"
 #include "problem_options.cuh"
@@ -24,7 +25,7 @@ constexpr bool has_edges = in_band || partial_key_tiles;
 template <typename Arguments>
 __device__ __forceinline__ int first_query_of(const Arguments& arguments, const Tile& tile) {
     if constexpr (bounded_last_diagonal) {
-        return max(0, tile.kv_start - arguments.last_diagonal) / specialisation::block_q *
+        return max(0, tile.kv_start - last_diagonal_of(arguments, tile)) / specialisation::block_q *
                specialisation::block_q;
     } else {
         return tile.first_query_tile() * specialisation::block_q;
@@ -35,7 +36,7 @@ __device__ __forceinline__ int queries_end_of(const Arguments& arguments, const 
     if constexpr (bounded_first_diagonal) {
         const int keys_end =
             min(tile.kv_start + specialisation::block_kv, seqlen_kv_of(arguments, tile));
-        return min(seqlen_q_of(arguments, tile), keys_end - arguments.first_diagonal);
+        return min(seqlen_q_of(arguments, tile), keys_end - first_diagonal_of(arguments, tile));
     } else {
         return seqlen_q_of(arguments, tile);
     }
@@ -49,17 +50,22 @@ __device__ __forceinline__ int last_key_tile_of(const Arguments& arguments, cons
     if constexpr (specialisation::causal) {
         return query_start / block_kv;
     } else if constexpr (bounded_last_diagonal) {
-        const int last_key = query_start + specialisation::block_q - 1 + arguments.last_diagonal;
-        return min(last_key / block_kv, kv_tiles_of(arguments) - 1);
+        const int last_key =
+            query_start + specialisation::block_q - 1 + last_diagonal_of(arguments, tile);
+        return min(last_key / block_kv, kv_tiles_of(arguments, tile) - 1);
     } else {
-        return kv_tiles_of(arguments) - 1;
+        return kv_tiles_of(arguments, tile) - 1;
     }
 }
 
-/// Only a band leaves keys that no query sees.
+/// Only a band leaves keys that no query sees; or packed sequences, which may have no queries, or
+/// queries alone.
 template <typename Arguments>
 __device__ __forceinline__ bool is_unseen(const Arguments& arguments, const Tile& tile) {
-    if constexpr (in_band) {
+    if constexpr (specialisation::packed) {
+        return tile.kv_start >= seqlen_kv_of(arguments, tile) ||
+               queries_end_of(arguments, tile) <= first_query_of(arguments, tile);
+    } else if constexpr (in_band) {
         return queries_end_of(arguments, tile) <= first_query_of(arguments, tile);
     } else {
         return false;
@@ -81,10 +87,11 @@ __device__ __forceinline__ bool is_edge(const Arguments& arguments, const Tile& 
                                         int query_start) {
     bool edge = lacks_keys<keys>(arguments, tile, first_key);
     if constexpr (bounded_last_diagonal) {
-        edge |= first_key + keys - 1 - query_start > arguments.last_diagonal;
+        edge |= first_key + keys - 1 - query_start > last_diagonal_of(arguments, tile);
     }
     if constexpr (bounded_first_diagonal) {
-        edge |= first_key - (query_start + specialisation::block_q - 1) < arguments.first_diagonal;
+        edge |= first_key - (query_start + specialisation::block_q - 1) <
+                first_diagonal_of(arguments, tile);
     }
     return edge;
 }
@@ -95,11 +102,12 @@ __device__ __forceinline__ bool is_seen(const Arguments& arguments, const Tile& 
                                         int query_start) {
     bool seen = !partial_key_tiles || first_key < seqlen_kv_of(arguments, tile);
     if constexpr (bounded_last_diagonal) {
-        seen &= first_key - (query_start + specialisation::block_q - 1) <= arguments.last_diagonal;
+        seen &= first_key - (query_start + specialisation::block_q - 1) <=
+                last_diagonal_of(arguments, tile);
     }
     if constexpr (bounded_first_diagonal) {
         const int keys_end = min(first_key + keys, seqlen_kv_of(arguments, tile));
-        seen &= keys_end - 1 - query_start >= arguments.first_diagonal;
+        seen &= keys_end - 1 - query_start >= first_diagonal_of(arguments, tile);
     }
     return seen;
 }
@@ -118,8 +126,8 @@ struct EdgeScores {
     __device__ __forceinline__ EdgeScores(const Arguments& arguments, const Tile& tile, int key,
                                           int query)
         : keys_left(seqlen_kv_of(arguments, tile) - key),
-          after_last(key - query - arguments.last_diagonal),
-          after_first(key - query - arguments.first_diagonal),
+          after_last(key - query - last_diagonal_of(arguments, tile)),
+          after_first(key - query - first_diagonal_of(arguments, tile)),
           diagonals(static_cast<uint32_t>(arguments.last_diagonal - arguments.first_diagonal)) {}
 
     /// From a score on that lies so far behind.

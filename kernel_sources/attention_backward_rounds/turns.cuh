@@ -10,19 +10,29 @@
 // That the long tiles of a causal mask begin last leaves some multiprocessors idle at the end.
 #pragma once
 
+#include "attention_backward_rounds/sequence.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/global_counter.cuh"
 
 namespace backlight::kernel {
 
-/// The counter of a query tile, of that head of the key tile's group.
+/// The counter of a query tile, of that head of the key tile's group. Where sequences are packed,
+/// one for as many rows of the workspace as a tile has.
 template <typename Arguments>
 __device__ __forceinline__ uint32_t* turn_counter(const Arguments& arguments, const Tile& key_tile,
                                                   int head_in_group, int query_start) {
-    const int64_t head =
-        static_cast<int64_t>(key_tile.batch_head) * heads_per_kv_head_of(arguments) + head_in_group;
-    return arguments.turns + head * query_tiles_of(arguments) +
-           query_start / specialisation::block_q;
+    constexpr int block_q = specialisation::block_q;
+    if constexpr (specialisation::packed) {
+        const int64_t first_row =
+            first_row_of(arguments, key_tile) +
+            static_cast<int64_t>(head_in_group) * padded_seqlen_q_of(arguments, key_tile);
+        return arguments.turns + (first_row + query_start) / block_q;
+    } else {
+        const int64_t head =
+            static_cast<int64_t>(key_tile.batch_head) * heads_per_kv_head_of(arguments) +
+            head_in_group;
+        return arguments.turns + head * query_tiles_of(arguments) + query_start / block_q;
+    }
 }
 
 /// Waits until all key tiles behind this one, up to the last that visits the query tile, have added

@@ -19,6 +19,11 @@ struct Tile {
     int head;
     int batch_head;
     int kv_start;
+    // Where sequences are packed, of which `batch` is the number; see arguments/packing.h.
+    int seqlen_q;
+    int seqlen_kv;
+    int first_row;
+    int kv_begin;
 
     /// Query tiles that lie wholly above the diagonal see none of these keys.
     __device__ __forceinline__ int first_query_tile() const {
@@ -31,6 +36,12 @@ struct Conversion {
     int batch_head;
     int first_query_tile;
     int query_tiles;
+    // Where sequences are packed:
+    int seqlen_q;
+    int first_row;
+    int q_begin;
+    int head;
+    int key_tiles;
 };
 
 template <typename Arguments>
@@ -40,16 +51,6 @@ __device__ __forceinline__ int seqlen_q_of(const Arguments& arguments) {
 template <typename Arguments>
 __device__ __forceinline__ int seqlen_kv_of(const Arguments& arguments) {
     return specialisation::seqlen_kv != 0 ? specialisation::seqlen_kv : arguments.seqlen_kv;
-}
-
-/// Lengths of the sequence that a tile belongs to.
-template <typename Arguments>
-__device__ __forceinline__ int seqlen_q_of(const Arguments& arguments, const Tile&) {
-    return seqlen_q_of(arguments);
-}
-template <typename Arguments>
-__device__ __forceinline__ int seqlen_kv_of(const Arguments& arguments, const Tile&) {
-    return seqlen_kv_of(arguments);
 }
 
 /// Lengths in tiles, of which the last may be partial.

@@ -64,16 +64,6 @@ TEST_CASE("wide heads: P that is not handed over in order is found") {
 
 TEST_CASE("wide heads: a copy over what may still be read is found") {
     const std::vector<PlantedFault> faults = {
-        {"LSE and dO of the tile before",
-         {edit("end_reads();\n        named_barrier_arrive", "named_barrier_arrive")},
-         two_stages(),
-         over_its_readers,
-         20},
-        {"dO of a key warp, and Q",
-         {edit("end_reads();\n        store_scores", "store_scores")},
-         two_stages(),
-         over_its_readers,
-         20},
         {"dO in its only place",
          {edit("end_reads();\n            arrive(shared_.d_o_read())",
                "arrive(shared_.d_o_read())")},

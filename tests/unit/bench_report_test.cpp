@@ -61,7 +61,7 @@ TEST_CASE("the causal backward of 8_16_4096_128 counts 1.374 TFLOP and moves 1.0
 }
 
 TEST_CASE("on an RTX 5090 its lower bounds are 6.56 ms of compute and 0.60 ms of memory") {
-    const LowerBounds bounds = lower_bounds(published, geforce);
+    const LowerBounds bounds = lower_bounds(result_of(false), geforce);
     REQUIRE(bounds.compute_milliseconds);
     REQUIRE(bounds.memory_milliseconds);
     CHECK(*bounds.compute_milliseconds == doctest::Approx(6.56).epsilon(0.001));
@@ -69,7 +69,7 @@ TEST_CASE("on an RTX 5090 its lower bounds are 6.56 ms of compute and 0.60 ms of
 }
 
 TEST_CASE("lower bounds are empty where the card's peaks are not known") {
-    const LowerBounds bounds = lower_bounds(published, Peaks{});
+    const LowerBounds bounds = lower_bounds(result_of(false), Peaks{});
     CHECK_FALSE(bounds.compute_milliseconds);
     CHECK_FALSE(bounds.memory_milliseconds);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "arguments/attention_backward_mma_resident.h"
+#include "attention/fitted_config.hpp"
 #include "attention/kernels.hpp"
 #include "attention/workspace.hpp"
 #include "backlight/runtime.hpp"
@@ -104,6 +105,48 @@ TEST_CASE(
         CHECK(main.seqlen_q == 160);
         CHECK(main.seqlen_kv == 256);
     }
+}
+
+TEST_CASE("v4 launches the kernel for wide heads with tiles and an accumulator of their widths") {
+    fresh_driver();
+    Runtime runtime(fake_options());
+    AttentionProblem wide = problem;
+    wide.head_dim = 192;
+    wide.head_dim_v = 128;
+    const auto plan = runtime.backward(wide, kernel_preset("v4"));
+    CHECK(plan->config().warps == 8);
+    const BackwardTensors tensors = tensors_at(wide, test::tensor_base);
+    const auto launches = launches_of(*plan, tensors);
+    REQUIRE(launches.size() == 3);
+    CHECK(launches[1].kernel == std::string("attention_backward_mma_resident_wide"));
+    CHECK(launches[1].grid[0] == 2 * 4 * 4);
+    CHECK(launches[1].block[0] == 256);
+    CHECK(launches[1].shared_bytes == shared_memory_bytes(plan->config(), 192, 128));
+    // Warps of 32 columns each.
+    CHECK(launches[2].block[0] == 192);
+    const attention::WorkspaceLayout layout(wide, plan->config());
+    CHECK(layout.bytes - layout.d_q_accumulator_offset == rows * 192 * sizeof(float));
+    CHECK(plan->workspace_bytes() == layout.bytes);
+    const auto main = launches[1].arguments_as<kernel::MmaResidentArguments>();
+    CHECK(decoded(main.q).extents[0] == 192);
+    CHECK(decoded(main.v).extents[0] == 128);
+
+    wide.head_dim = 136;
+    wide.causal = true;
+    wide.seqlen_q = wide.seqlen_kv = 128;
+    const auto target = device::target_by_name("sm_120a");
+    const TileConfig config = attention::fitted_config(kernel_preset("v4"), wide, target);
+    const auto chain = attention::backward_chain(wide, config, target);
+    for (const attention::KernelPlan& kernel : chain) {
+        CHECK(says(kernel.request.specialisation, "constexpr int head_dim = 192;"));
+        CHECK(says(kernel.request.specialisation, "constexpr int head_dim_qk = 136;"));
+        CHECK(says(kernel.request.specialisation, "constexpr int tile_head_dim_v = 128;"));
+        CHECK_FALSE(says(kernel.request.specialisation, "constexpr int head_dim_v"));
+    }
+    CHECK(says(chain[1].request.specialisation, "constexpr int d_o_stages = 2;"));
+    // The diagonal is a bound of a band.
+    CHECK(says(chain[1].request.specialisation, "constexpr bool causal = false;"));
+    CHECK(says(chain[1].request.specialisation, "constexpr bool bounded_last_diagonal = true;"));
 }
 
 TEST_CASE("a group has no more heads than there are") {

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "backlight/problem.hpp"
 #include "test_support.hpp"
 
 using backlight::ErrorCode;

@@ -1,12 +1,15 @@
 #include "attention/validation.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "attention/family_support.hpp"
 #include "attention/fitted_config.hpp"

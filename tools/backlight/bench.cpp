@@ -20,15 +20,40 @@
 #include "session/gpu.hpp"
 #include "slowed_bench.hpp"
 #include "tuning/search_space.hpp"
+#include "verification/packing.hpp"
 
 namespace backlight::tool {
 
 namespace {
 
+/// As many queries as keys in each.
+std::vector<SequenceShape> shapes_of(const std::vector<std::int64_t>& lengths) {
+    std::vector<SequenceShape> shapes;
+    for (const std::int64_t length : lengths) {
+        shapes.push_back({.seqlen_q = length, .seqlen_kv = length});
+    }
+    return shapes;
+}
+
+std::optional<verification::Packing> packing_of(const BenchOptions& options) {
+    return options.lengths.empty() ? std::nullopt
+                                   : std::optional(verification::pack(shapes_of(options.lengths)));
+}
+
 std::vector<AttentionProblem> problems_of(const BenchOptions& options) {
-    return square_problems(
+    std::vector<AttentionProblem> problems = square_problems(
         options.shapes.empty() ? std::vector<std::string>{default_shape} : options.shapes,
         options.causal, options.full, options.dtype, options.features);
+    if (!options.lengths.empty()) {
+        const std::int64_t longest = std::ranges::max(options.lengths);
+        for (AttentionProblem& problem : problems) {
+            problem.batch = static_cast<std::int64_t>(options.lengths.size());
+            problem.seqlen_q = problem.seqlen_kv = longest;
+            problem = verification::packed_problem(problem,
+                                                   verification::pack(shapes_of(options.lengths)));
+        }
+    }
+    return problems;
 }
 
 std::vector<NamedConfig> configs_of(const BenchOptions& options) {
@@ -111,6 +136,18 @@ void check_numbers(const BenchOptions& options) {
         throw Error(ErrorCode::invalid_argument,
                     fmt::format("repeats is {}: it must be 1 or more", options.repeats));
     }
+    for (const std::int64_t length : options.lengths) {
+        if (length < 0 || std::ranges::max(options.lengths) == 0) {
+            throw Error(ErrorCode::invalid_argument,
+                        fmt::format("lengths is {}: each must be 0 or more, and one above 0",
+                                    fmt::join(options.lengths, ",")));
+        }
+    }
+    if (!options.lengths.empty() && !options.emulate_tensor_rate.empty()) {
+        throw Error(ErrorCode::invalid_argument,
+                    "lengths and emulate-tensor-rate are both given: only problems of equal "
+                    "lengths are timed at another tensor rate");
+    }
     const auto check_peak = [](const char* name, std::optional<double> peak) {
         if (peak && !(*peak > 0)) {
             throw Error(ErrorCode::invalid_argument,
@@ -154,9 +191,12 @@ std::string heading(const BenchReport& report) {
 ProblemResult measure(Gpu& gpu, SupportKernels& support, const Nvml& nvml, const MatmulPeak* matmul,
                       const AttentionProblem& problem, const std::vector<NamedConfig>& configs,
                       const BenchOptions& options, const TimingOptions& timing) {
-    ProblemData data(support, problem, options.layout);
+    ProblemData data(support, problem, options.layout, packing_of(options));
     data.randomise(1);
     ProblemResult result{.problem = problem, .layout = to_string(options.layout)};
+    if (problem.packed) {
+        result.sequences = data.packing().shapes();
+    }
 
     std::vector<std::shared_ptr<const BackwardPlan>> plans;
     std::size_t workspace_bytes = 0;
@@ -212,7 +252,7 @@ void profile(Gpu& gpu, SupportKernels& support, const AttentionProblem& problem,
              const NamedConfig& named, const BenchOptions& options, std::ostream& out) {
     const auto plan = gpu.runtime().backward(
         problem, config_for(named, problem, gpu.device().properties().target));
-    ProblemData data(support, problem, options.layout);
+    ProblemData data(support, problem, options.layout, packing_of(options));
     data.randomise(1);
     constexpr int warm_up = 3;
     for (int i = 0; i < warm_up; ++i) {

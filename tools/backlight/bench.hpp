@@ -25,6 +25,9 @@ struct BenchOptions {
     DataType dtype = DataType::bf16;
     ProblemFeatures features;
     Layout layout = Layout::bhsd;
+    /// Lengths of packed sequences: of one problem for each mask, with the heads and head dimension
+    /// of the shape. Empty: as the shapes say.
+    std::vector<std::int64_t> lengths;
     /// Sequence lengths as constants of the kernels.
     bool bake_seqlen = false;
     bool programmatic_dependent_launch = true;

@@ -57,15 +57,24 @@ Json slowed_rate_json(const SlowedRate& slowed) {
 }
 
 Json problem_result_json(const ProblemResult& result, const Peaks& peaks) {
-    const LowerBounds bounds = lower_bounds(result.problem, peaks);
+    const LowerBounds bounds = lower_bounds(result, peaks);
     Json object = {{"problem", to_json(result.problem)},
                    {"layout", result.layout},
                    {"direction", "backward"},
-                   {"attended_pairs", attended_pairs(result.problem)},
-                   {"flops", backward_flops(result.problem)},
+                   {"attended_pairs", result.sequences.empty()
+                                          ? attended_pairs(result.problem)
+                                          : attended_pairs(result.problem, result.sequences)},
+                   {"flops", result.flops()},
                    {"bytes", backward_bytes(result.problem)},
                    {"lower_bound_compute_ms", or_null(bounds.compute_milliseconds)},
                    {"lower_bound_memory_ms", or_null(bounds.memory_milliseconds)}};
+    if (!result.sequences.empty()) {
+        Json lengths = Json::array();
+        for (const SequenceShape& shape : result.sequences) {
+            lengths.push_back({shape.seqlen_q, shape.seqlen_kv});
+        }
+        object["sequences"] = std::move(lengths);
+    }
     std::optional<double> matmul_rate;
     object["matmul"] = nullptr;
     if (result.matmul) {
@@ -85,7 +94,7 @@ Json problem_result_json(const ProblemResult& result, const Peaks& peaks) {
     Json variants = Json::array();
     for (const VariantResult& variant : result.variants) {
         Json entry = {{"kernel", variant.name}, {"config", to_json(variant.config)}};
-        add_samples(entry, backward_flops(result.problem), variant.samples, peaks);
+        add_samples(entry, result.flops(), variant.samples, peaks);
         entry["percent_of_matmul"] =
             matmul_rate ? Json(100 * entry["tflops"].get<double>() / *matmul_rate) : Json(nullptr);
         if (variant.main_kernel && result.tensor_rate) {
@@ -148,22 +157,27 @@ Json to_json(const AttentionProblem& problem) {
     const auto bound = [](const std::optional<std::int64_t>& keys) {
         return keys ? Json(*keys) : Json(nullptr);
     };
-    return {{"batch", problem.batch},
-            {"heads", problem.heads},
-            {"heads_kv", problem.effective_heads_kv()},
-            {"seqlen_q", problem.seqlen_q},
-            {"seqlen_kv", problem.seqlen_kv},
-            {"head_dim", problem.head_dim},
-            {"head_dim_v", problem.effective_head_dim_v()},
-            {"causal", problem.causal},
-            {"mask_alignment", to_string(problem.mask_alignment)},
-            {"window_left", bound(problem.window_left)},
-            {"window_right", bound(problem.window_right)},
-            {"dtype", to_string(problem.dtype)},
-            {"gradient_type", to_string(problem.gradient_type)},
-            {"accumulate_gradients", problem.accumulate_gradients},
-            {"softmax_scale", problem.effective_softmax_scale()},
-            {"deterministic", problem.deterministic}};
+    Json object = {{"batch", problem.batch},
+                   {"heads", problem.heads},
+                   {"heads_kv", problem.effective_heads_kv()},
+                   {"seqlen_q", problem.seqlen_q},
+                   {"seqlen_kv", problem.seqlen_kv},
+                   {"head_dim", problem.head_dim},
+                   {"head_dim_v", problem.effective_head_dim_v()},
+                   {"causal", problem.causal},
+                   {"mask_alignment", to_string(problem.mask_alignment)},
+                   {"window_left", bound(problem.window_left)},
+                   {"window_right", bound(problem.window_right)},
+                   {"dtype", to_string(problem.dtype)},
+                   {"gradient_type", to_string(problem.gradient_type)},
+                   {"accumulate_gradients", problem.accumulate_gradients},
+                   {"softmax_scale", problem.effective_softmax_scale()},
+                   {"deterministic", problem.deterministic}};
+    if (problem.packed) {
+        object["packed"] = {{"total_q", problem.packed->total_q},
+                            {"total_kv", problem.packed->total_kv}};
+    }
+    return object;
 }
 
 Json to_json(const BenchReport& report) {

@@ -55,16 +55,16 @@ const KernelResources* main_resources(const VariantResult& variant) {
     return variant.resources.size() > 1 ? &variant.resources[1] : nullptr;
 }
 
-std::string bounds_table(const AttentionProblem& problem, const Peaks& peaks) {
-    const LowerBounds bounds = lower_bounds(problem, peaks);
+std::string bounds_table(const ProblemResult& result, const Peaks& peaks) {
+    const LowerBounds bounds = lower_bounds(result, peaks);
     TextTable table({"lower bound", "work", "peak", "time"});
     const auto time = [](std::optional<double> value) {
         return value ? fmt::format("{:.2f} ms", *value) : unknown;
     };
-    table.add({"compute", fmt::format("{:.4g} TFLOP", backward_flops(problem) / 1e12),
+    table.add({"compute", fmt::format("{:.4g} TFLOP", result.flops() / 1e12),
                peaks.tflops ? fmt::format("{:g} TFLOP/s", *peaks.tflops) : unknown,
                time(bounds.compute_milliseconds)});
-    table.add({"memory", fmt::format("{:.4g} GB", backward_bytes(problem) / 1e9),
+    table.add({"memory", fmt::format("{:.4g} GB", backward_bytes(result.problem) / 1e9),
                peaks.gigabytes_per_second ? fmt::format("{:g} GB/s", *peaks.gigabytes_per_second)
                                           : unknown,
                time(bounds.memory_milliseconds)});
@@ -106,13 +106,18 @@ double tensor_busy(const MainKernelResult& main, const TensorRateResult& tensor_
            slowed_peak_tflops(tensor_rate);
 }
 
-LowerBounds lower_bounds(const AttentionProblem& problem, const Peaks& peaks) noexcept {
+double ProblemResult::flops() const noexcept {
+    return sequences.empty() ? backward_flops(problem) : backward_flops(problem, sequences);
+}
+
+LowerBounds lower_bounds(const ProblemResult& result, const Peaks& peaks) noexcept {
     LowerBounds bounds;
     if (peaks.tflops) {
-        bounds.compute_milliseconds = backward_flops(problem) / *peaks.tflops / 1e9;
+        bounds.compute_milliseconds = result.flops() / *peaks.tflops / 1e9;
     }
     if (peaks.gigabytes_per_second) {
-        bounds.memory_milliseconds = backward_bytes(problem) / *peaks.gigabytes_per_second / 1e6;
+        bounds.memory_milliseconds =
+            backward_bytes(result.problem) / *peaks.gigabytes_per_second / 1e6;
     }
     return bounds;
 }
@@ -139,15 +144,14 @@ std::string format_problem(const ProblemResult& result, const Peaks& peaks) {
              resources != nullptr ? fmt::format("{} B", resources->spill_store_bytes) : unknown});
     };
     for (const VariantResult& variant : result.variants) {
-        add(table_name(variant.name, variant.config), backward_flops(result.problem),
-            variant.samples, main_resources(variant));
+        add(table_name(variant.name, variant.config), result.flops(), variant.samples,
+            main_resources(variant));
     }
     if (result.matmul) {
         add(fmt::format("matmul {}³ ({})", result.matmul->size, result.matmul->library),
             result.matmul->flops, result.matmul->samples, nullptr);
     }
-    return problem_title(result) + "\n\n" + table.text() + "\n" +
-           bounds_table(result.problem, peaks);
+    return problem_title(result) + "\n\n" + table.text() + "\n" + bounds_table(result, peaks);
 }
 
 std::string format_slowed_rate(const SlowedRate& slowed) {
@@ -169,7 +173,7 @@ std::string format_slowed_problem(const ProblemResult& result) {
     for (const VariantResult& variant : result.variants) {
         const MainKernelResult& main = variant.main_kernel.value();
         const double latency = median_milliseconds(variant.samples);
-        const double rate = tflops(backward_flops(result.problem), latency);
+        const double rate = tflops(result.flops(), latency);
         const KernelResources* const resources = main_resources(variant);
         table.add(
             {variant.name, fmt::format("{:.4f} ms", latency), fmt::format("{:.2f}", rate),

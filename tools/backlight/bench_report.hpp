@@ -66,6 +66,11 @@ struct ProblemResult {
     std::optional<MatmulResult> matmul;
     /// Where the tensor rate is emulated.
     std::optional<TensorRateResult> tensor_rate = std::nullopt;
+    /// Lengths of packed sequences, where they are known.
+    std::vector<SequenceShape> sequences = {};
+
+    /// Of the backward.
+    double flops() const noexcept;
 };
 
 struct BenchReport {
@@ -102,7 +107,7 @@ struct LowerBounds {
     std::optional<double> compute_milliseconds;
     std::optional<double> memory_milliseconds;
 };
-LowerBounds lower_bounds(const AttentionProblem& problem, const Peaks& peaks) noexcept;
+LowerBounds lower_bounds(const ProblemResult& result, const Peaks& peaks) noexcept;
 
 /// "B=8 H=16 N=4096 d=128 bf16 causal bhsd".
 std::string problem_title(const ProblemResult& result);

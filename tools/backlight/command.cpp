@@ -68,7 +68,13 @@ void add_bench(const Setup& setup) {
     arguments->features.add_heads_to(*command);
     arguments->features.add_seqlen_kv_to(*command);
     command->add_option("--dtype", arguments->dtype, "bf16 or fp16 [bf16]");
-    command->add_option("--layout", arguments->layout, "bhsd, bshd, packed_qkv, padded or broadcast [bhsd]");
+    command->add_option("--layout", arguments->layout,
+                        "bhsd, bshd, packed_qkv, padded or broadcast [bhsd]");
+    command
+        ->add_option("--lengths", options.lengths,
+                     "Lengths of packed sequences, for example 4096,128,1024: in place of the "
+                     "shape's batch and length")
+        ->delimiter(',');
     command->add_flag("--bake-seqlen", options.bake_seqlen,
                       "Sequence lengths as constants of the kernels");
     command->add_flag("--no-pdl", arguments->no_pdl, "Without programmatic dependent launch");

@@ -69,6 +69,11 @@ std::vector<Feature> features_of(const AttentionProblem& problem) {
             alone.accumulate_gradients = true;
         });
     }
+    if (problem.packed) {
+        add("packed sequences", [](AttentionProblem& alone) {
+            alone.packed = PackedSequences{.total_q = alone.seqlen_q, .total_kv = alone.seqlen_kv};
+        });
+    }
     if (problem.deterministic) {
         add("deterministic", [](AttentionProblem& alone) { alone.deterministic = true; });
     }

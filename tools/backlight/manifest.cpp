@@ -28,11 +28,11 @@ constexpr std::array<std::string_view, 9> config_fields = {
     "family",       "block_q",          "block_kv",
     "warps",        "stages",           "heads_per_group",
     "converts_d_q", "sequence_lengths", "programmatic_dependent_launch"};
-constexpr std::array<std::string_view, 19> problem_fields = {
-    "batch",         "heads",         "heads_kv",       "seqlen",        "seqlen_q",
-    "seqlen_kv",     "head_dim",      "head_dim_v",     "causal",        "mask_alignment",
-    "window_left",   "window_right",  "dtype",          "gradient_type", "accumulate_gradients",
-    "softmax_scale", "deterministic", "configurations", "targets"};
+constexpr std::array<std::string_view, 20> problem_fields = {
+    "batch",         "heads",         "heads_kv",   "seqlen",         "seqlen_q",
+    "seqlen_kv",     "head_dim",      "head_dim_v", "causal",         "mask_alignment",
+    "window_left",   "window_right",  "dtype",      "gradient_type",  "accumulate_gradients",
+    "softmax_scale", "deterministic", "packed",     "configurations", "targets"};
 
 /// One object of a manifest, read field by field; errors say where it is.
 class Fields {
@@ -199,6 +199,11 @@ AttentionProblem problem_of(const Fields& fields) {
     problem.accumulate_gradients =
         fields.boolean("accumulate_gradients", problem.accumulate_gradients);
     problem.deterministic = fields.boolean("deterministic", problem.deterministic);
+    if (fields.boolean("packed", false)) {
+        // The same kernels serve any totals.
+        problem.packed = PackedSequences{.total_q = problem.batch * problem.seqlen_q,
+                                         .total_kv = problem.batch * problem.seqlen_kv};
+    }
     if (fields.has("dtype")) {
         problem.dtype = parse_dtype(fields.text("dtype", "bf16 or fp16"));
     }

@@ -1,6 +1,7 @@
 #include "problem_check.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -40,8 +41,12 @@ const char* to_string(Reference reference) noexcept {
 }
 
 std::string to_string(const CheckedProblem& problem) {
-    return fmt::format("{} inputs={} layout={}", to_string(problem.problem),
-                       verification::to_string(problem.inputs), to_string(problem.layout));
+    return fmt::format("{} inputs={} layout={}{}", to_string(problem.problem),
+                       verification::to_string(problem.inputs), to_string(problem.layout),
+                       problem.packing ? fmt::format(" cu_seqlens_q={} cu_seqlens_kv={}",
+                                                     fmt::join(problem.packing->cu_seqlens_q, ","),
+                                                     fmt::join(problem.packing->cu_seqlens_kv, ","))
+                                       : std::string());
 }
 
 std::array<Tolerance, 3> tolerances(const CheckedProblem& checked) {
@@ -52,7 +57,8 @@ std::array<Tolerance, 3> tolerances(const CheckedProblem& checked) {
     Tolerance tolerance;
     tolerance.relative_l2 = bf16 ? 5e-3 : 1e-3;
     if (checked.inputs == InputKind::normal) {
-        if (bf16 && problem.seqlen_q >= long_sequence) {
+        // Packed sequences may be as short as any.
+        if (bf16 && !problem.packed && problem.seqlen_q >= long_sequence) {
             tolerance.relative_l2 = 3e-3;
         }
         tolerance.worst_row = 4 * tolerance.relative_l2;
@@ -102,15 +108,28 @@ std::vector<bool> rows_without_gradient(const AttentionProblem& problem, std::si
     return without;
 }
 
+std::vector<bool> rows_without_gradient(const AttentionProblem& problem,
+                                        const verification::Packing& packing,
+                                        std::size_t gradient) {
+    const bool queries = gradient == 0;
+    std::vector<bool> without = verification::used_rows(problem, packing, queries);
+    without.flip();
+    for (const verification::PackedSequence& sequence : packing.sequences()) {
+        const std::vector<bool> own =
+            rows_without_gradient(problem.of_sequence(sequence.shape), gradient);
+        std::copy(own.begin(), own.end(),
+                  without.begin() + (queries ? sequence.q_begin : sequence.kv_begin));
+    }
+    return without;
+}
+
 ProblemCheck::ProblemCheck(SupportKernels& kernels, const CheckedProblem& problem)
     : kernels_(kernels),
       problem_(problem),
-      data_(std::make_unique<ProblemData>(kernels, problem.problem, problem.layout)) {
-    for (std::size_t i = 0; problem.problem.accumulate_gradients && i < held_.size(); ++i) {
-        const verification::TensorShape shape = gradient_shape(problem.problem, i);
-        held_[i] = verification::normal_numbers(
-            static_cast<std::size_t>(shape.batch * shape.heads * shape.rows * shape.columns),
-            problem.seed * held_.size() + i);
+      data_(std::make_unique<ProblemData>(kernels, problem.problem, problem.layout,
+                                          problem.packing)) {
+    if (problem.problem.accumulate_gradients) {
+        make_held();
     }
     if (problem_.reference == Reference::host_fp64) {
         make_host_reference();
@@ -128,6 +147,27 @@ ProblemCheck::ProblemCheck(SupportKernels& kernels, const CheckedProblem& proble
                        std::move(gradients.d_v)};
 }
 
+void ProblemCheck::make_held() {
+    for (std::size_t i = 0; i < held_.size(); ++i) {
+        const verification::TensorShape shape = gradient_shape(problem_.problem, i);
+        const auto columns = static_cast<std::size_t>(shape.columns);
+        held_[i] = verification::normal_numbers(
+            static_cast<std::size_t>(shape.batch * shape.heads * shape.rows) * columns,
+            problem_.seed * held_.size() + i);
+        if (!problem_.problem.packed) {
+            continue;
+        }
+        // Rows of no sequence, whose memory is looked after otherwise, count as zeros.
+        const std::vector<bool> used =
+            verification::used_rows(problem_.problem, data_->packing(), i == 0);
+        for (std::size_t element = 0; element < held_[i].size(); ++element) {
+            if (!used[element / columns % used.size()]) {
+                held_[i][element] = 0;
+            }
+        }
+    }
+}
+
 void ProblemCheck::make_host_reference() {
     const AttentionProblem& problem = problem_.problem;
     data_->set_inputs(verification::make_inputs(problem, problem_.inputs, problem_.seed));
@@ -139,10 +179,16 @@ void ProblemCheck::make_host_reference() {
     const std::vector<double> k = widen(inputs.k);
     const std::vector<double> v = widen(inputs.v);
     const std::vector<double> d_o = widen(inputs.d_o);
+    const std::vector<verification::PackedSequence> sequences = data_->packing().sequences();
     std::vector<double> exact_o(d_o.size());
     std::vector<double> exact_lse(q.size() / static_cast<std::size_t>(problem.head_dim));
-    verification::reference_forward(
-        {.problem = problem, .q = q, .k = k, .v = v, .o = exact_o, .lse = exact_lse});
+    verification::reference_forward({.problem = problem,
+                                     .q = q,
+                                     .k = k,
+                                     .v = v,
+                                     .o = exact_o,
+                                     .lse = exact_lse,
+                                     .sequences = sequences});
 
     // The reference gets what the kernel gets: O in the problem's type, LSE in fp32.
     const std::vector<std::uint16_t> o_bits =
@@ -161,7 +207,8 @@ void ProblemCheck::make_host_reference() {
                                       .d_o = d_o,
                                       .d_q = fp64_reference_[0],
                                       .d_k = fp64_reference_[1],
-                                      .d_v = fp64_reference_[2]});
+                                      .d_v = fp64_reference_[2],
+                                      .sequences = sequences});
     data_->set_forward(o_bits, lse_floats);
 }
 
@@ -197,7 +244,9 @@ verification::Accuracy ProblemCheck::accuracy(std::size_t tensor, const std::vec
 void ProblemCheck::check_zeros(std::size_t tensor, const std::vector<float>& values,
                                ProblemReport& report) const {
     const verification::TensorShape shape = gradient_shape(problem_.problem, tensor);
-    const std::vector<bool> zero = rows_without_gradient(problem_.problem, tensor);
+    const std::vector<bool> zero =
+        problem_.problem.packed ? rows_without_gradient(problem_.problem, data_->packing(), tensor)
+                                : rows_without_gradient(problem_.problem, tensor);
     const auto columns = static_cast<std::size_t>(shape.columns);
     for (std::size_t row = 0; row < values.size() / columns; ++row) {
         const auto in_row = std::span(values).subspan(row * columns, columns);

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "support_kernels.hpp"
 #include "verification/accuracy.hpp"
 #include "verification/inputs.hpp"
+#include "verification/packing.hpp"
 
 namespace backlight::tool {
 
@@ -34,6 +36,8 @@ struct CheckedProblem {
     /// Runs; dK and dV must be the same bits each time.
     int repeats = 3;
     std::uint64_t seed = 1;
+    /// Of packed problems; see ProblemData.
+    std::optional<verification::Packing> packing = std::nullopt;
 };
 
 /// The gradients in the order in which all of this numbers them.
@@ -96,6 +100,9 @@ std::array<Tolerance, 3> tolerances(const CheckedProblem& problem);
 /// Of dQ (0), dK (1) or dV (2): whether the mask leaves no score in which the query, or the key,
 /// takes part. What a kernel writes there must be 0.
 std::vector<bool> rows_without_gradient(const AttentionProblem& problem, std::size_t gradient);
+/// The same of packed sequences, and rows that are none of theirs, for which zeros stand.
+std::vector<bool> rows_without_gradient(const AttentionProblem& problem,
+                                        const verification::Packing& packing, std::size_t gradient);
 
 /// A problem on a device with its reference, made once and used for any number of kernels.
 class ProblemCheck {
@@ -109,6 +116,7 @@ class ProblemCheck {
     ProblemData& data() noexcept { return *data_; }
 
   private:
+    void make_held();
     void make_host_reference();
     /// Before a run: NaN in the outputs and at first in the workspace, or what is added to.
     void prepare_outputs(int run);

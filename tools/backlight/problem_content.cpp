@@ -42,10 +42,11 @@ void ProblemData::spread_lse() {
     }
     const std::vector<float> lse = download_lse();
     std::vector<std::uint32_t> spread(padded_lse_.bytes() / sizeof(float), ~std::uint32_t{0});
-    for_each_row({problem_.batch, problem_.heads, 1, problem_.seqlen_q},
+    const attention::Extents queries = attention::query_extents(problem_);
+    for_each_row({queries.batch, queries.heads, 1, queries.seqlen},
                  {lse_view_strides()[0], lse_view_strides()[1], 0},
                  [&](std::int64_t strided, std::int64_t contiguous) {
-                     for (std::int64_t row = 0; row < problem_.seqlen_q; ++row) {
+                     for (std::int64_t row = 0; row < queries.seqlen; ++row) {
                          spread[count(strided + row)] =
                              std::bit_cast<std::uint32_t>(lse[count(contiguous + row)]);
                      }
@@ -59,17 +60,24 @@ std::vector<std::byte> ProblemData::content_and_gaps(std::size_t storage,
     std::vector<std::byte> bytes(buffer.bytes());
     buffer.download(bytes);
     is_gap.assign(bytes.size(), true);
-    for (const Place& place : places_) {
+    for (std::size_t operand = 0; operand < places_.size(); ++operand) {
+        const Place& place = places_[operand];
         if (place.storage != storage) {
             continue;
         }
-        for_each_row(place.extents, place.strides, [&](std::int64_t strided, std::int64_t) {
-            const auto bytes_of = [&](std::int64_t elements) {
-                return elements * static_cast<std::int64_t>(place.element_bytes);
-            };
-            std::fill_n(is_gap.begin() + bytes_of(place.offset + strided),
-                        bytes_of(place.extents.head_dim), false);
-        });
+        const std::vector<bool> used = used_rows(operand);
+        for_each_row(
+            place.extents, place.strides, [&](std::int64_t strided, std::int64_t contiguous) {
+                const std::int64_t row = contiguous / place.extents.head_dim % place.extents.seqlen;
+                if (!used.empty() && !used[count(row)]) {
+                    return;
+                }
+                const auto bytes_of = [&](std::int64_t elements) {
+                    return elements * static_cast<std::int64_t>(place.element_bytes);
+                };
+                std::fill_n(is_gap.begin() + bytes_of(place.offset + strided),
+                            bytes_of(place.extents.head_dim), false);
+            });
     }
     return bytes;
 }
@@ -189,17 +197,25 @@ void ProblemData::set_gradients(const std::array<std::vector<float>, 3>& values)
         std::vector<std::uint16_t> words(values[i].size() * 2);
         std::memcpy(words.data(), values[i].data(), values[i].size() * sizeof(float));
         scatter(operands[i], words);
+        if (problem_.packed) {
+            poison_gaps(place(operands[i]).storage);
+        }
     }
 }
 
 std::optional<std::string> ProblemData::damaged_canary() const {
     for (std::size_t i = 0; i < storages_.size(); ++i) {
-        if (!storages_[i].buffer.intact() || (layout_ == Layout::padded && !gaps_intact(i))) {
+        if (!storages_[i].buffer.intact() || (has_gaps() && !gaps_intact(i))) {
             return storages_[i].name;
         }
     }
     if (!lse_.intact() || (layout_ == Layout::padded && !padded_lse_.intact())) {
         return "lse";
+    }
+    for (const GuardedBuffer& array : sequence_arrays_) {
+        if (array.bytes() > 0 && !array.intact()) {
+            return "the arrays of sequences";
+        }
     }
     if (workspace_.bytes() > 0 && !workspace_.intact()) {
         return "workspace";
@@ -208,7 +224,26 @@ std::optional<std::string> ProblemData::damaged_canary() const {
 }
 
 Gradients<std::uint16_t> ProblemData::gradients() const {
-    return {.d_q = gather(Operand::d_q), .d_k = gather(Operand::d_k), .d_v = gather(Operand::d_v)};
+    return {.d_q = gather_used(Operand::d_q),
+            .d_k = gather_used(Operand::d_k),
+            .d_v = gather_used(Operand::d_v)};
+}
+
+std::vector<std::uint16_t> ProblemData::gather_used(Operand operand) const {
+    std::vector<std::uint16_t> bits = gather(operand);
+    const std::vector<bool> used = used_rows(static_cast<std::size_t>(operand));
+    if (used.empty()) {
+        return bits;
+    }
+    const auto row_words = count(place(operand).extents.head_dim) * place(operand).element_bytes /
+                           sizeof(std::uint16_t);
+    for (std::size_t row = 0; row < bits.size() / row_words; ++row) {
+        if (!used[row % used.size()]) {
+            std::fill_n(bits.begin() + static_cast<std::ptrdiff_t>(row * row_words), row_words,
+                        std::uint16_t{0});
+        }
+    }
+    return bits;
 }
 
 }  // namespace backlight::tool

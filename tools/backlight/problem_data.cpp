@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <limits>
 #include <utility>
 
 #include "backlight/error.hpp"
@@ -28,14 +29,20 @@ std::size_t count(std::int64_t elements) {
 
 }  // namespace
 
-ProblemData::ProblemData(SupportKernels& kernels, const AttentionProblem& problem, Layout layout)
+ProblemData::ProblemData(SupportKernels& kernels, const AttentionProblem& problem, Layout layout,
+                         const std::optional<verification::Packing>& packing)
     : kernels_(kernels), problem_(problem), layout_(layout) {
     constexpr std::array names = {"q", "k", "v", "o", "d_o", "d_q", "d_k", "d_v"};
-    if (layout == Layout::packed_qkv && problem.seqlen_q != problem.seqlen_kv) {
+    if (problem.packed) {
+        set_packing(packing ? *packing : verification::even_packing(problem));
+    }
+    if (layout == Layout::packed_qkv &&
+        attention::query_extents(problem).seqlen != attention::key_extents(problem).seqlen) {
         throw Error(ErrorCode::invalid_argument,
-                    fmt::format("seqlen_q is {} and seqlen_kv is {}: a packed QKV tensor needs "
-                                "them equal",
-                                problem.seqlen_q, problem.seqlen_kv));
+                    fmt::format("there are {} rows of queries and {} of keys: a packed QKV tensor "
+                                "needs as many of both",
+                                attention::query_extents(problem).seqlen,
+                                attention::key_extents(problem).seqlen));
     }
     if (layout == Layout::packed_qkv && problem.head_dim != problem.effective_head_dim_v()) {
         throw Error(ErrorCode::invalid_argument,
@@ -62,8 +69,7 @@ ProblemData::ProblemData(SupportKernels& kernels, const AttentionProblem& proble
         if (layout == Layout::packed_qkv && part < 3) {
             const std::int64_t row = (queries.heads + 2 * keys.heads) * head_dim;
             if (part == 0) {
-                add_storage(output ? "d_qkv" : "qkv", problem.batch * problem.seqlen_q * row,
-                            output);
+                add_storage(output ? "d_qkv" : "qkv", queries.batch * queries.seqlen * row, output);
                 packed_offset = 0;
             }
             place.offset = packed_offset;
@@ -84,7 +90,7 @@ ProblemData::ProblemData(SupportKernels& kernels, const AttentionProblem& proble
     lse_ = GuardedBuffer(kernels_.session(), count(queries.rows()) * sizeof(float));
     if (layout == Layout::padded) {
         padded_lse_ = GuardedBuffer(kernels_.session(),
-                                    count(problem.batch * lse_view_strides()[0]) * sizeof(float));
+                                    count(queries.batch * lse_view_strides()[0]) * sizeof(float));
     }
     poison();
 }
@@ -109,7 +115,8 @@ void ProblemData::add_broadcast(const char* name, Operand operand, Place& place)
 
 std::array<std::int64_t, 2> ProblemData::lse_view_strides() const noexcept {
     const bool padded = layout_ == Layout::padded;
-    const std::int64_t head = problem_.seqlen_q + (padded ? lse_head_gap : 0);
+    const std::int64_t rows = attention::query_extents(problem_).seqlen;
+    const std::int64_t head = rows + (padded ? lse_head_gap : 0);
     const std::int64_t batch = problem_.heads * head + (padded ? lse_batch_gap : 0);
     return {layout_ == Layout::broadcast ? 0 : batch, head};
 }
@@ -137,6 +144,7 @@ void ProblemData::randomise(std::uint64_t seed, float scale) {
             }
         }
     }
+    poison_unused_rows();
     compute_forward();
 }
 
@@ -145,6 +153,7 @@ void ProblemData::set_inputs(const verification::InputTensors& inputs) {
     scatter(Operand::k, inputs.k);
     scatter(Operand::v, inputs.v);
     scatter(Operand::d_o, inputs.d_o);
+    poison_unused_rows();
 }
 
 verification::InputTensors ProblemData::inputs() const {
@@ -157,6 +166,77 @@ verification::InputTensors ProblemData::inputs() const {
 void ProblemData::set_forward(std::span<const std::uint16_t> o, std::span<const float> lse) {
     scatter(Operand::o, o);
     upload_lse(lse);
+    poison_unused_rows();
+}
+
+void ProblemData::set_packing(const verification::Packing& packing) {
+    packing_ = packing;
+    const std::array<const std::vector<std::int32_t>*, 4> arrays = {
+        &packing_.cu_seqlens_q, &packing_.cu_seqlens_kv, &packing_.seqused_q, &packing_.seqused_kv};
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+        const std::span<const std::byte> bytes = std::as_bytes(std::span(*arrays[i]));
+        if (sequence_arrays_[i].bytes() != bytes.size()) {
+            kernels_.session().synchronise();
+            sequence_arrays_[i] = GuardedBuffer(kernels_.session(), bytes.size());
+        }
+        if (!bytes.empty()) {
+            sequence_arrays_[i].upload(bytes);
+        }
+    }
+}
+
+std::vector<bool> ProblemData::used_rows(std::size_t operand) const {
+    if (!problem_.packed) {
+        return {};
+    }
+    const auto which = static_cast<Operand>(operand);
+    const bool keys = which == Operand::k || which == Operand::v || which == Operand::d_k ||
+                      which == Operand::d_v;
+    return verification::used_rows(problem_, packing_, !keys);
+}
+
+void ProblemData::poison_unused_rows() {
+    if (!problem_.packed) {
+        return;
+    }
+    for (std::size_t i = 0; i < storages_.size(); ++i) {
+        if (!storages_[i].output) {
+            poison_gaps(i);
+        }
+    }
+    const std::vector<bool> used = used_rows(static_cast<std::size_t>(Operand::q));
+    std::vector<float> lse = download_lse();
+    for (std::size_t i = 0; i < lse.size(); ++i) {
+        if (!used[i % used.size()]) {
+            lse[i] = std::numeric_limits<float>::quiet_NaN();
+        }
+    }
+    upload_lse(lse);
+}
+
+template <typename Run>
+void ProblemData::for_each_sequence(const kernel::ReferenceArguments& arguments,
+                                    const Run& run) const {
+    if (!problem_.packed) {
+        run(problem_, arguments);
+        return;
+    }
+    for (const verification::PackedSequence& sequence : packing_.sequences()) {
+        kernel::ReferenceArguments part = arguments;
+        part.rows_q = static_cast<int>(problem_.packed->total_q);
+        part.rows_kv = static_cast<int>(problem_.packed->total_kv);
+        const std::int64_t head_dim_v = problem_.effective_head_dim_v();
+        part.q += sequence.q_begin * problem_.head_dim;
+        part.d_q += sequence.q_begin * problem_.head_dim;
+        part.o += sequence.q_begin * head_dim_v;
+        part.d_o += sequence.q_begin * head_dim_v;
+        part.lse += sequence.q_begin;
+        part.k += sequence.kv_begin * problem_.head_dim;
+        part.d_k += sequence.kv_begin * problem_.head_dim;
+        part.v += sequence.kv_begin * head_dim_v;
+        part.d_v += sequence.kv_begin * head_dim_v;
+        run(problem_.of_sequence(sequence.shape), part);
+    }
 }
 
 DeviceBuffer ProblemData::float_buffer(Operand operand) const {
@@ -182,10 +262,14 @@ void ProblemData::compute_forward() {
     arguments.v = v.as<float>();
     arguments.o = o.as<float>();
     arguments.lse = static_cast<float*>(lse_.data());
-    kernels_.reference_forward(problem_, arguments);
+    for_each_sequence(
+        arguments, [&](const AttentionProblem& problem, const kernel::ReferenceArguments& tensors) {
+            kernels_.reference_forward(problem, tensors);
+        });
     kernels_.from_float(o.as<float>(), view(Operand::o), place(Operand::o).extents, problem_.dtype);
     // The buffers are freed on return.
     kernels_.session().synchronise();
+    poison_unused_rows();
     spread_lse();
 }
 
@@ -210,7 +294,16 @@ BackwardTensors ProblemData::tensors() const noexcept {
                     .stride_head = lse_view_strides()[1]},
             .d_q = view(Operand::d_q),
             .d_k = view(Operand::d_k),
-            .d_v = view(Operand::d_v)};
+            .d_v = view(Operand::d_v),
+            .cu_seqlens_q = sequence_array(0),
+            .cu_seqlens_kv = sequence_array(1),
+            .seqused_q = sequence_array(2),
+            .seqused_kv = sequence_array(3)};
+}
+
+const std::int32_t* ProblemData::sequence_array(std::size_t index) const noexcept {
+    const GuardedBuffer& buffer = sequence_arrays_[index];
+    return buffer.bytes() == 0 ? nullptr : static_cast<const std::int32_t*>(buffer.data());
 }
 
 void* ProblemData::workspace(std::size_t bytes) {
@@ -262,7 +355,17 @@ Gradients<float> ProblemData::reference_gradients() {
     arguments.d_q = d_q.as<float>();
     arguments.d_k = d_k.as<float>();
     arguments.d_v = d_v.as<float>();
-    kernels_.reference_backward(problem_, arguments);
+    if (problem_.packed) {
+        // What no sequence has, nobody writes.
+        for (const DeviceBuffer* buffer : {&d_q, &d_k, &d_v}) {
+            kernels_.session().device().fill(buffer->as<float>(), 0, buffer->bytes(),
+                                             kernels_.session().stream());
+        }
+    }
+    for_each_sequence(
+        arguments, [&](const AttentionProblem& problem, const kernel::ReferenceArguments& tensors) {
+            kernels_.reference_backward(problem, tensors);
+        });
     kernels_.session().synchronise();
     const auto values = [&](const DeviceBuffer& buffer, Operand operand) {
         std::vector<float> all = buffer.download_all<float>();

@@ -18,6 +18,7 @@
 #include "support_kernels.hpp"
 #include "tensor_layout.hpp"
 #include "verification/inputs.hpp"
+#include "verification/packing.hpp"
 
 namespace backlight::tool {
 
@@ -41,12 +42,19 @@ class ProblemData {
   public:
     enum class Operand { q, k, v, o, d_o, d_q, d_k, d_v };
 
-    /// Allocates everything but the workspace, outputs poisoned.
+    /// Allocates everything but the workspace, outputs poisoned. Of a packed problem, whose tensors
+    /// are (1, heads, total, head_dim), `packing` says where the sequences lie; without it all have
+    /// the largest lengths. Rows that are none's hold NaN, and are looked after like gaps.
     ProblemData(SupportKernels& kernels, const AttentionProblem& problem,
-                Layout layout = Layout::bhsd);
+                Layout layout = Layout::bhsd,
+                const std::optional<verification::Packing>& packing = std::nullopt);
 
     const AttentionProblem& problem() const noexcept { return problem_; }
     Layout layout() const noexcept { return layout_; }
+    /// Of a packed problem.
+    const verification::Packing& packing() const noexcept { return packing_; }
+    /// Other sequences within the same totals; set inputs anew, and the forward.
+    void set_packing(const verification::Packing& packing);
 
     /// Q, K, V and dO of N(0, scale²), then `compute_forward`.
     void randomise(std::uint64_t seed, float scale = 1);
@@ -83,6 +91,7 @@ class ProblemData {
     std::optional<std::string> damaged_canary() const;
 
     /// What the outputs hold, as bits of the gradients' type; an element of fp32 is two words.
+    /// Zeros in rows that no packed sequence has.
     Gradients<std::uint16_t> gradients() const;
     /// The gradients that the fp32 reference kernels compute from the same rounded inputs.
     Gradients<float> reference_gradients();
@@ -119,6 +128,17 @@ class ProblemData {
     std::vector<std::byte> content_and_gaps(std::size_t storage, std::vector<bool>& is_gap) const;
     bool gaps_intact(std::size_t storage) const;
     void poison_gaps(std::size_t storage);
+    /// Rows of a head of an operand that sequences have; empty: all.
+    std::vector<bool> used_rows(std::size_t operand) const;
+    bool has_gaps() const noexcept {
+        return layout_ == Layout::padded || problem_.packed.has_value();
+    }
+    /// NaN in what no sequence has, of inputs and LSE.
+    void poison_unused_rows();
+    /// Calls run(problem, arguments) for each sequence, or once for a problem that is not packed,
+    /// with the arguments' tensors from the sequence's first row on.
+    template <typename Run>
+    void for_each_sequence(const kernel::ReferenceArguments& arguments, const Run& run) const;
     /// Where the kernel gets LSE with gaps: brings the contiguous one there.
     void spread_lse();
     /// Of batch and head, as kernels get it.
@@ -135,6 +155,10 @@ class ProblemData {
     /// In words of 16 bits, of which an element of fp32 has two.
     void scatter(Operand operand, std::span<const std::uint16_t> words);
     std::vector<std::uint16_t> gather(Operand operand) const;
+    /// The same with zeros in what no sequence has.
+    std::vector<std::uint16_t> gather_used(Operand operand) const;
+    /// Null where there is none.
+    const std::int32_t* sequence_array(std::size_t index) const noexcept;
 
     SupportKernels& kernels_;
     AttentionProblem problem_;
@@ -146,6 +170,9 @@ class ProblemData {
     /// With gaps, for kernels; empty where the layout has none.
     GuardedBuffer padded_lse_;
     GuardedBuffer workspace_;
+    verification::Packing packing_;
+    /// cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv: those that there are.
+    std::array<GuardedBuffer, 4> sequence_arrays_;
 };
 
 }  // namespace backlight::tool

@@ -43,6 +43,10 @@ AttentionProblem ProblemFeatures::applied_to(AttentionProblem problem) const {
     problem.gradient_type = gradient_type;
     problem.accumulate_gradients = accumulate_gradients;
     problem.deterministic = deterministic;
+    if (packed) {
+        problem.packed = PackedSequences{.total_q = problem.batch * problem.seqlen_q,
+                                         .total_kv = problem.batch * problem.seqlen_kv};
+    }
     return problem;
 }
 
@@ -72,6 +76,9 @@ std::string ProblemFeatures::command_line() const {
     if (accumulate_gradients) {
         text += " --accumulate";
     }
+    if (packed) {
+        text += " --packed";
+    }
     return deterministic ? text + " --deterministic" : text;
 }
 
@@ -87,6 +94,12 @@ std::string gradient_text(const AttentionProblem& problem) {
     std::string text = problem.gradient_type == GradientType::fp32 ? " fp32 gradients" : "";
     if (problem.accumulate_gradients) {
         text += " accumulated";
+    }
+    if (problem.packed) {
+        text +=
+            problem.packed->total_q == problem.packed->total_kv
+                ? fmt::format(" packed {}", problem.packed->total_q)
+                : fmt::format(" packed {}/{}", problem.packed->total_q, problem.packed->total_kv);
     }
     return problem.deterministic ? text + " deterministic" : text;
 }
@@ -154,6 +167,8 @@ void FeatureArguments::add_heads_to(CLI::App& command) {
                        "Heads of keys and values [as many as of queries]");
     command.add_option("--head-dim-v", features_.head_dim_v,
                        "Head dimension of values and outputs [that of queries and keys]");
+    command.add_flag("--packed", features_.packed,
+                     "The batch's sequences packed one after another, by cu_seqlens");
 }
 
 void FeatureArguments::add_query_heads_to(CLI::App& command) {

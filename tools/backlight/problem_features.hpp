@@ -23,6 +23,8 @@ struct ProblemFeatures {
     GradientType gradient_type = GradientType::input;
     bool accumulate_gradients = false;
     bool deterministic = false;
+    /// The batch's sequences lie packed, all of the shape's length.
+    bool packed = false;
 
     bool operator==(const ProblemFeatures&) const = default;
 
@@ -57,7 +59,7 @@ class FeatureArguments {
   public:
     /// --mask, --window, --gradient-type, --accumulate and --deterministic.
     void add_to(CLI::App& command);
-    /// --heads-kv and --head-dim-v too, where no file tells them.
+    /// --heads-kv, --head-dim-v and --packed too, where no file tells them.
     void add_heads_to(CLI::App& command);
     /// --heads, where nothing else tells how many there are.
     void add_query_heads_to(CLI::App& command);

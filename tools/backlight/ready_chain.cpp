@@ -32,14 +32,14 @@ ReadyChain::ReadyChain(Session& session, const ProblemData& data, const TileConf
 
     const attention::WorkspaceLayout layout(problem, config);
     const BackwardTensors tensors = data.tensors();
-    delta_ = attention::delta_arguments(problem, config, tensors, layout, workspace);
-    main_ = attention::main_arguments(
-        problem, config, tensors, layout, workspace,
-        [&](const char* /*operand*/, const ConstTensorView& view, const attention::Extents& extents,
-            int rows, kernel::TensorMap& map) {
-            session.device().encode(attention::tile_map_request(problem.dtype, view, extents, rows),
-                                    map);
-        });
+    const attention::EncodeMap encode = [&](const char* /*operand*/, const ConstTensorView& view,
+                                            const attention::Extents& extents, int rows,
+                                            kernel::TensorMap& map) {
+        session.device().encode(attention::tile_map_request(problem.dtype, view, extents, rows),
+                                map);
+    };
+    delta_ = attention::delta_arguments(problem, config, tensors, layout, workspace, encode);
+    main_ = attention::main_arguments(problem, config, tensors, layout, workspace, encode);
     convert_ = attention::convert_arguments(problem, config, tensors, layout, workspace);
 }
 
@@ -48,7 +48,7 @@ std::size_t ReadyChain::workspace_bytes(const AttentionProblem& problem, const T
 }
 
 void ReadyChain::launch(std::size_t kernel, device::LaunchShape shape) const {
-    const std::array<const void*, 3> arguments = {&delta_, main_.data(), &convert_};
+    const std::array<const void*, 3> arguments = {delta_.data(), main_.data(), convert_.data()};
     kernels_[kernel]->launch(shape, arguments[kernel], stream_);
 }
 

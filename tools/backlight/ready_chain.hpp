@@ -40,9 +40,9 @@ class ReadyChain {
     std::vector<std::shared_ptr<const device::Kernel>> kernels_;
     std::vector<device::LaunchShape> shapes_;
     std::vector<KernelResources> resources_;
-    kernel::DeltaArguments delta_{};
+    attention::DeltaKernelArguments delta_{};
     attention::MainArguments main_;
-    kernel::ConvertArguments convert_{};
+    attention::ConvertKernelArguments convert_{};
 };
 
 }  // namespace backlight::tool

@@ -26,12 +26,24 @@ struct GradientKind {
 constexpr std::array all_gradients = {GradientKind{GradientType::input, false},
                                       GradientKind{GradientType::fp32, false},
                                       GradientKind{GradientType::fp32, true}};
+constexpr std::array<std::optional<verification::PackingKind>, 4> packings = {
+    std::nullopt, verification::PackingKind::full, verification::PackingKind::mixed,
+    verification::PackingKind::padded};
 constexpr auto top_left = MaskAlignment::top_left;
 
 /// Inputs of a certain logit, which no softmax scale of 0 gives.
 bool needs_logits(InputKind kind) {
     return kind == InputKind::large_logits || kind == InputKind::low_lse ||
            kind == InputKind::high_lse || kind == InputKind::dominant_key;
+}
+
+/// Makes sequences of the problem's batch, and a few more, which kinds of packing tell apart.
+void pack(CheckedProblem& checked, verification::PackingKind kind) {
+    constexpr std::int64_t more_sequences = 4;
+    checked.problem.batch += more_sequences;
+    checked.packing = verification::make_packing(checked.problem, kind);
+    checked.problem = verification::packed_problem(
+        checked.problem, *checked.packing, kind == verification::PackingKind::padded ? 3 : 0);
 }
 
 template <typename Values>
@@ -149,6 +161,9 @@ CheckedProblem VerificationGrid::problem(std::span<const int> row) const {
     if (dims.values != dims.queries) {
         checked.problem.head_dim_v = dims.values;
     }
+    if (const auto kind = at(packing, packings)) {
+        pack(checked, *kind);
+    }
     return checked;
 }
 
@@ -156,7 +171,8 @@ bool VerificationGrid::possible(std::span<const int> row, const Taken& taken) co
     const CheckedProblem checked = problem(row);
     const AttentionProblem& plain = checked.problem;
     if (checked.layout == Layout::packed_qkv &&
-        (plain.seqlen_q != plain.seqlen_kv || plain.head_dim_v)) {
+        (plain.seqlen_q != plain.seqlen_kv || plain.head_dim_v ||
+         (plain.packed && plain.packed->total_q != plain.packed->total_kv))) {
         return false;
     }
     if (needs_logits(checked.inputs) && plain.softmax_scale == 0.0F) {
@@ -186,6 +202,7 @@ verification::GridModel VerificationGrid::model(const Taken& taken) const {
     model.sizes[gradients] = size_of(all_gradients);
     model.sizes[deterministic] = 2;
     model.sizes[inputs] = size_of(verification::input_kinds);
+    model.sizes[packing] = size_of(packings);
     model.possible = [this, taken](std::span<const int> row) { return possible(row, taken); };
     return model;
 }

@@ -44,6 +44,7 @@ class VerificationGrid {
         gradients,
         deterministic,
         inputs,
+        packing,
         axis_count,
     };
 

@@ -22,16 +22,28 @@ struct HeadShape {
     std::size_t seqlen_kv;
     std::size_t head_dim;
     std::size_t head_dim_v;
+    // Rows of a head in the tensors, and of those before the sequence's.
+    std::size_t rows_q;
+    std::size_t rows_kv;
+    std::size_t q_begin;
+    std::size_t kv_begin;
     /// From key − query of the first key that a query attends to, to that of the last.
     std::int64_t first_diagonal;
     std::int64_t last_diagonal;
     double scale;
 
     std::size_t heads() const { return kv_heads * group; }
-    std::size_t q_size() const { return seqlen_q * head_dim; }
-    std::size_t k_size() const { return seqlen_kv * head_dim; }
-    std::size_t v_size() const { return seqlen_kv * head_dim_v; }
-    std::size_t o_size() const { return seqlen_q * head_dim_v; }
+    std::size_t q_size() const { return rows_q * head_dim; }
+    std::size_t k_size() const { return rows_kv * head_dim; }
+    std::size_t v_size() const { return rows_kv * head_dim_v; }
+    std::size_t o_size() const { return rows_q * head_dim_v; }
+
+    // Where a head's begins.
+    std::size_t q_of(std::size_t head) const { return head * q_size() + q_begin * head_dim; }
+    std::size_t k_of(std::size_t head) const { return head * k_size() + kv_begin * head_dim; }
+    std::size_t v_of(std::size_t head) const { return head * v_size() + kv_begin * head_dim_v; }
+    std::size_t o_of(std::size_t head) const { return head * o_size() + q_begin * head_dim_v; }
+    std::size_t lse_of(std::size_t head) const { return head * rows_q + q_begin; }
 
     /// The keys that a query attends to: neighbours, perhaps none.
     struct Keys {
@@ -86,9 +98,41 @@ HeadShape check_problem(const AttentionProblem& problem) {
             .seqlen_kv = static_cast<std::size_t>(problem.seqlen_kv),
             .head_dim = static_cast<std::size_t>(problem.head_dim),
             .head_dim_v = static_cast<std::size_t>(problem.effective_head_dim_v()),
+            .rows_q = static_cast<std::size_t>(problem.seqlen_q),
+            .rows_kv = static_cast<std::size_t>(problem.seqlen_kv),
+            .q_begin = 0,
+            .kv_begin = 0,
             .first_diagonal = own - left,
             .last_diagonal = own + right,
             .scale = static_cast<double>(problem.effective_softmax_scale())};
+}
+
+/// One shape for each sequence: the problem's own, or those of packed ones.
+std::vector<HeadShape> check_sequences(const AttentionProblem& problem,
+                                       std::span<const PackedSequence> sequences) {
+    if (!problem.packed) {
+        return {check_problem(problem)};
+    }
+    std::vector<HeadShape> shapes;
+    for (const PackedSequence& sequence : sequences) {
+        HeadShape shape = check_problem(problem.of_sequence(sequence.shape));
+        shape.rows_q = static_cast<std::size_t>(problem.packed->total_q);
+        shape.rows_kv = static_cast<std::size_t>(problem.packed->total_kv);
+        shape.q_begin = static_cast<std::size_t>(sequence.q_begin);
+        shape.kv_begin = static_cast<std::size_t>(sequence.kv_begin);
+        if (shape.q_begin + shape.seqlen_q > shape.rows_q ||
+            shape.kv_begin + shape.seqlen_kv > shape.rows_kv) {
+            throw Error(
+                ErrorCode::invalid_argument,
+                "host reference: a sequence ends behind the tensors of " + to_string(problem));
+        }
+        shapes.push_back(shape);
+    }
+    if (shapes.empty()) {
+        throw Error(ErrorCode::invalid_argument,
+                    "host reference: no sequences are given of " + to_string(problem));
+    }
+    return shapes;
 }
 
 void check_size(const char* name, std::size_t size, std::size_t expected) {
@@ -236,52 +280,58 @@ void backward_head(const HeadShape& shape, const BackwardHead& head) {
 }  // namespace
 
 void reference_forward(const ForwardParameters& parameters) {
-    const HeadShape shape = check_problem(parameters.problem);
-    check_size("q", parameters.q.size(), shape.heads() * shape.q_size());
-    check_size("k", parameters.k.size(), shape.kv_heads * shape.k_size());
-    check_size("v", parameters.v.size(), shape.kv_heads * shape.v_size());
-    check_size("o", parameters.o.size(), shape.heads() * shape.o_size());
-    check_size("lse", parameters.lse.size(), shape.heads() * shape.seqlen_q);
-    parallel_for(static_cast<std::int64_t>(shape.heads()), [&](std::int64_t index) {
-        const auto head = static_cast<std::size_t>(index);
-        const std::size_t kv_head = head / shape.group;
-        forward_head(shape, parameters.q.data() + head * shape.q_size(),
-                     parameters.k.data() + kv_head * shape.k_size(),
-                     parameters.v.data() + kv_head * shape.v_size(),
-                     parameters.o.data() + head * shape.o_size(),
-                     parameters.lse.data() + head * shape.seqlen_q);
-    });
+    const std::vector<HeadShape> shapes = check_sequences(parameters.problem, parameters.sequences);
+    const HeadShape& any = shapes.front();
+    check_size("q", parameters.q.size(), any.heads() * any.q_size());
+    check_size("k", parameters.k.size(), any.kv_heads * any.k_size());
+    check_size("v", parameters.v.size(), any.kv_heads * any.v_size());
+    check_size("o", parameters.o.size(), any.heads() * any.o_size());
+    check_size("lse", parameters.lse.size(), any.heads() * any.rows_q);
+    for (const HeadShape& shape : shapes) {
+        parallel_for(static_cast<std::int64_t>(shape.heads()), [&](std::int64_t index) {
+            const auto head = static_cast<std::size_t>(index);
+            const std::size_t kv_head = head / shape.group;
+            forward_head(shape, parameters.q.data() + shape.q_of(head),
+                         parameters.k.data() + shape.k_of(kv_head),
+                         parameters.v.data() + shape.v_of(kv_head),
+                         parameters.o.data() + shape.o_of(head),
+                         parameters.lse.data() + shape.lse_of(head));
+        });
+    }
 }
 
 void reference_backward(const BackwardParameters& parameters) {
-    const HeadShape shape = check_problem(parameters.problem);
-    check_size("q", parameters.q.size(), shape.heads() * shape.q_size());
-    check_size("k", parameters.k.size(), shape.kv_heads * shape.k_size());
-    check_size("v", parameters.v.size(), shape.kv_heads * shape.v_size());
-    check_size("o", parameters.o.size(), shape.heads() * shape.o_size());
-    check_size("lse", parameters.lse.size(), shape.heads() * shape.seqlen_q);
-    check_size("d_o", parameters.d_o.size(), shape.heads() * shape.o_size());
-    check_size("d_q", parameters.d_q.size(), shape.heads() * shape.q_size());
-    check_size("d_k", parameters.d_k.size(), shape.kv_heads * shape.k_size());
-    check_size("d_v", parameters.d_v.size(), shape.kv_heads * shape.v_size());
+    const std::vector<HeadShape> shapes = check_sequences(parameters.problem, parameters.sequences);
+    const HeadShape& any = shapes.front();
+    check_size("q", parameters.q.size(), any.heads() * any.q_size());
+    check_size("k", parameters.k.size(), any.kv_heads * any.k_size());
+    check_size("v", parameters.v.size(), any.kv_heads * any.v_size());
+    check_size("o", parameters.o.size(), any.heads() * any.o_size());
+    check_size("lse", parameters.lse.size(), any.heads() * any.rows_q);
+    check_size("d_o", parameters.d_o.size(), any.heads() * any.o_size());
+    check_size("d_q", parameters.d_q.size(), any.heads() * any.q_size());
+    check_size("d_k", parameters.d_k.size(), any.kv_heads * any.k_size());
+    check_size("d_v", parameters.d_v.size(), any.kv_heads * any.v_size());
     std::ranges::fill(parameters.d_k, 0.0);
     std::ranges::fill(parameters.d_v, 0.0);
-    // The heads of a group add to the same dK and dV, so they are one thread's work.
-    parallel_for(static_cast<std::int64_t>(shape.kv_heads), [&](std::int64_t index) {
-        const auto kv_head = static_cast<std::size_t>(index);
-        for (std::size_t i = 0; i < shape.group; ++i) {
-            const std::size_t head = kv_head * shape.group + i;
-            backward_head(shape, {.q = parameters.q.data() + head * shape.q_size(),
-                                  .k = parameters.k.data() + kv_head * shape.k_size(),
-                                  .v = parameters.v.data() + kv_head * shape.v_size(),
-                                  .o = parameters.o.data() + head * shape.o_size(),
-                                  .lse = parameters.lse.data() + head * shape.seqlen_q,
-                                  .d_o = parameters.d_o.data() + head * shape.o_size(),
-                                  .d_q = parameters.d_q.data() + head * shape.q_size(),
-                                  .d_k = parameters.d_k.data() + kv_head * shape.k_size(),
-                                  .d_v = parameters.d_v.data() + kv_head * shape.v_size()});
-        }
-    });
+    for (const HeadShape& shape : shapes) {
+        // The heads of a group add to the same dK and dV, so they are one thread's work.
+        parallel_for(static_cast<std::int64_t>(shape.kv_heads), [&](std::int64_t index) {
+            const auto kv_head = static_cast<std::size_t>(index);
+            for (std::size_t i = 0; i < shape.group; ++i) {
+                const std::size_t head = kv_head * shape.group + i;
+                backward_head(shape, {.q = parameters.q.data() + shape.q_of(head),
+                                      .k = parameters.k.data() + shape.k_of(kv_head),
+                                      .v = parameters.v.data() + shape.v_of(kv_head),
+                                      .o = parameters.o.data() + shape.o_of(head),
+                                      .lse = parameters.lse.data() + shape.lse_of(head),
+                                      .d_o = parameters.d_o.data() + shape.o_of(head),
+                                      .d_q = parameters.d_q.data() + shape.q_of(head),
+                                      .d_k = parameters.d_k.data() + shape.k_of(kv_head),
+                                      .d_v = parameters.d_v.data() + shape.v_of(kv_head)});
+            }
+        });
+    }
 }
 
 }  // namespace backlight::verification

@@ -302,6 +302,13 @@ InputTensors make_inputs(const AttentionProblem& problem, InputKind kind, std::u
                     "divide heads: " +
                         to_string(problem));
     }
+    if (problem.packed) {
+        // All rows alike, those of no sequence too.
+        return Builder(problem.of_sequence({.seqlen_q = problem.packed->total_q,
+                                            .seqlen_kv = problem.packed->total_kv}),
+                       kind, seed)
+            .build();
+    }
     return Builder(problem, kind, seed).build();
 }
 

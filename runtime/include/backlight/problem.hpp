@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 namespace backlight {
@@ -34,6 +35,24 @@ enum class GradientType {
 
 const char* to_string(GradientType type) noexcept;
 
+/// Rows of tensors in which sequences lie one after another.
+struct PackedSequences {
+    /// Of queries: Q, O, dO, dQ and LSE.
+    std::int64_t total_q = 0;
+    /// Of keys and values: K, V, dK and dV.
+    std::int64_t total_kv = 0;
+
+    bool operator==(const PackedSequences&) const = default;
+};
+
+/// The lengths of one sequence.
+struct SequenceShape {
+    std::int64_t seqlen_q = 0;
+    std::int64_t seqlen_kv = 0;
+
+    bool operator==(const SequenceShape&) const = default;
+};
+
 /// One attention backward: shapes in elements, all 64-bit, filled by designated initialisers.
 ///
 ///     AttentionProblem{.batch = 8, .heads = 16, .seqlen_q = 4096, .seqlen_kv = 4096,
@@ -59,6 +78,13 @@ const char* to_string(GradientType type) noexcept;
 /// Query head h uses head h / (heads / heads_kv) of K and V, whose gradients are summed over the
 /// heads of the group. Lengths may be 0: what gradients there are then, are 0. (With
 /// accumulate_gradients all this is added to what the gradients hold.)
+///
+/// Packed sequences (`packed`): `batch` sequences of different lengths lie one after another in
+/// tensors (heads, total_q, head_dim) and (heads_kv, total_kv, head_dim), where arrays in device
+/// memory say (BackwardTensors); masks go by the lengths of each. `seqlen_q` and `seqlen_kv` are
+/// then the largest lengths that any has, and the totals the rows of the tensors, all of which may
+/// be more than a run needs: one plan serves every packing within them, and one compiled kernel any
+/// number of sequences and any totals. Rows that are no sequence's are neither read nor written.
 struct AttentionProblem {
     std::int64_t batch = 1;
     /// Of queries.
@@ -93,6 +119,8 @@ struct AttentionProblem {
     /// Every run on the same inputs gives the same bits, in dQ too. (dK and dV are the same bits
     /// always.)
     bool deterministic = false;
+    /// Sequences lie packed; see above.
+    std::optional<PackedSequences> packed = std::nullopt;
 
     bool operator==(const AttentionProblem&) const = default;
 
@@ -101,8 +129,15 @@ struct AttentionProblem {
     std::int64_t effective_heads_kv() const noexcept { return heads_kv.value_or(heads); }
     std::int64_t effective_head_dim_v() const noexcept { return head_dim_v.value_or(head_dim); }
 
-    /// A length is 0: there are no scores, and every gradient is 0.
-    bool is_empty() const noexcept { return seqlen_q == 0 || seqlen_kv == 0; }
+    /// A length, or a total, is 0: there are no scores, and every gradient is 0, of packed
+    /// sequences in all rows of the tensors.
+    bool is_empty() const noexcept {
+        return seqlen_q == 0 || seqlen_kv == 0 ||
+               (packed && (packed->total_q == 0 || packed->total_kv == 0));
+    }
+
+    /// One sequence of packed ones, as a problem of its own.
+    AttentionProblem of_sequence(const SequenceShape& shape) const;
 };
 
 /// "batch=8 heads=16 seqlen_q=4096 …": the same text in errors, logs and reports. Fields that came
@@ -120,14 +155,25 @@ struct AttentionProblemHash {
 
 /// Pairs of a query and a key that it attends to, in one head: seqlen_q · seqlen_kv without a mask,
 /// half of that with the causal mask alone over equal lengths (the convention of FlashAttention's
-/// benchmarks, which leaves out half the diagonal), the exact count with any other mask.
+/// benchmarks, which leaves out half the diagonal), the exact count with any other mask. Of packed
+/// sequences, whose lengths only the device knows, those of one of the largest lengths: no sequence
+/// has more.
 double attended_pairs(const AttentionProblem& problem) noexcept;
+
+/// Those of one head of all packed sequences together.
+double attended_pairs(const AttentionProblem& problem,
+                      std::span<const SequenceShape> sequences) noexcept;
 
 /// Floating-point operations of the five matrix products of the backward: for each attended pair of
 /// each of batch · heads, 6 · head_dim (S, dQ, dK) + 4 · head_dim_v (dP, dV). That is
 /// 10·B·H·Nq·Nk·d for equal head dimensions without a mask. A double: large problems pass 2^63 only
-/// in theory, but rates are formed from it anyway.
+/// in theory, but rates are formed from it anyway. Of packed sequences, what they have at most: as
+/// if each had the largest lengths.
 double backward_flops(const AttentionProblem& problem) noexcept;
+
+/// Those of packed sequences of these lengths.
+double backward_flops(const AttentionProblem& problem,
+                      std::span<const SequenceShape> sequences) noexcept;
 
 /// Fewest bytes that the backward moves through device memory: Q, K, V, O, dO and LSE read once,
 /// dQ, dK, dV written once, and read before where they are added to.

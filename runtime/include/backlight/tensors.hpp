@@ -54,10 +54,25 @@ struct ConstRowView {
 /// nor an output and an input, may start at the same address. None may start within the workspace.
 /// `lse` is 4-byte aligned, its strides from 0 to below 2^39. A tensor of length 0 is not looked
 /// at: its pointer may be null.
+///
+/// Packed sequences: tensors are (heads, total_q or total_kv, head_dim), LSE is (heads, total_q),
+/// and batch strides have no meaning. Sequence i has the rows cu_seqlens[i] … cu_seqlens[i + 1] of
+/// the tensors of queries, and of those of keys; with `seqused` only so many of them, from the
+/// first on. A sequence may have no rows, or only queries, whose dQ is 0, or only keys, whose dK
+/// and dV are. The arrays hold int32, are read in the run's stream, must not change while it runs,
+/// and are never read by the host: their content is not checked. It cannot make a run leave its
+/// tensors (rows are held to the totals, lengths to seqlen_q and seqlen_kv), but what is wrong in
+/// it makes gradients wrong: arrays that decrease, end beyond the total, or have longer sequences.
 struct BackwardTensors {
     ConstTensorView q, k, v, o, d_o;
     ConstRowView lse;
     TensorView d_q, d_k, d_v;
+    /// (batch + 1), where sequences are packed; null otherwise. 4-byte aligned, as all of these.
+    const std::int32_t* cu_seqlens_q = nullptr;
+    const std::int32_t* cu_seqlens_kv = nullptr;
+    /// (batch); null: all rows are used.
+    const std::int32_t* seqused_q = nullptr;
+    const std::int32_t* seqused_kv = nullptr;
 };
 
 /// Strides of a contiguous (batch, heads, seqlen, head_dim) tensor.

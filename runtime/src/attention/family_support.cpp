@@ -36,6 +36,8 @@ struct Features {
     bool accumulated_gradients = false;
     /// dQ is summed in one order.
     bool deterministic = false;
+    /// Sequences of different lengths in the same tensors.
+    bool packed = false;
 };
 
 constexpr Features features_of(KernelFamily family) {
@@ -56,7 +58,8 @@ constexpr Features features_of(KernelFamily family) {
                     .window = true,
                     .fp32_gradients = true,
                     .accumulated_gradients = true,
-                    .deterministic = true};
+                    .deterministic = true,
+                    .packed = true};
         case KernelFamily::mma:
             return {};
     }
@@ -115,6 +118,9 @@ std::optional<Unsupported> unsupported_length(std::string_view length, std::int6
 std::optional<Unsupported> unsupported_feature(const AttentionProblem& problem,
                                                KernelFamily family) {
     const Features features = features_of(family);
+    if (!features.packed && problem.packed) {
+        return Unsupported{"packed is given", "it must be left out"};
+    }
     if (auto lack = unsupported_head_dim(problem, features.any_head_dim_up_to)) {
         return lack;
     }

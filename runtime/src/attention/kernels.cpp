@@ -32,13 +32,21 @@ void write_band(compiler::SpecialisationWriter& specialisation, const AttentionP
     if (is_square_causal(problem, config)) {
         return;
     }
-    const bool first = band.is_bounded_first(problem);
+    // What a mask cuts off of packed sequences, the lengths of each decide.
+    const bool first =
+        problem.packed ? problem.window_left.has_value() : band.is_bounded_first(problem);
+    const bool last =
+        problem.packed ? problem.causal || problem.window_right : band.is_bounded_last(problem);
     // A window has both bounds, even where the second cuts nothing off.
-    if (first || band.is_bounded_last(problem)) {
+    if (first || last) {
         specialisation.boolean("bounded_last_diagonal", true, "keys after it are hidden");
     }
     if (first) {
         specialisation.boolean("bounded_first_diagonal", true, "keys before it are hidden");
+    }
+    if (problem.packed && (first || last) &&
+        problem.mask_alignment == MaskAlignment::bottom_right) {
+        specialisation.boolean("mask_from_end", true, "the last query stands at the last key");
     }
 }
 
@@ -77,9 +85,18 @@ void write_mma_repeats(compiler::SpecialisationWriter& specialisation, int mma_r
 
 void write_partial_query_tiles(compiler::SpecialisationWriter& specialisation,
                                const AttentionProblem& problem, const TileConfig& config) {
-    if (problem.seqlen_q % config.block_q != 0) {
+    if (problem.packed || problem.seqlen_q % config.block_q != 0) {
         specialisation.boolean("partial_query_tiles", true,
                                "seqlen_q is no multiple of the main kernel's block_q");
+    }
+}
+
+void write_packed(compiler::SpecialisationWriter& specialisation, const AttentionProblem& problem,
+                  const TileConfig& config) {
+    if (problem.packed) {
+        specialisation.boolean("packed", true, "sequences of lengths that the device tells")
+            .integer("query_tile_rows", config.block_q, "of the main kernel")
+            .integer("key_tile_rows", config.block_kv, "of the main kernel");
     }
 }
 
@@ -117,15 +134,18 @@ void write_deterministic(compiler::SpecialisationWriter& specialisation,
 
 bool is_square_causal(const AttentionProblem& problem, const TileConfig& config) {
     const MaskBand band(problem);
-    return !has_wide_heads(problem) && band.last_diagonal == 0 && !band.is_bounded_first(problem) &&
-           problem.seqlen_q == problem.seqlen_kv && problem.seqlen_q % config.block_kv == 0 &&
-           problem.heads == problem.effective_heads_kv();
+    return !has_wide_heads(problem) && !problem.packed && band.last_diagonal == 0 &&
+           !band.is_bounded_first(problem) && problem.seqlen_q == problem.seqlen_kv &&
+           problem.seqlen_q % config.block_kv == 0 && problem.heads == problem.effective_heads_kv();
 }
 
 void write_key_tile_options(compiler::SpecialisationWriter& specialisation,
                             const AttentionProblem& problem, const TileConfig& config) {
     write_partial_query_tiles(specialisation, problem, config);
-    if (problem.seqlen_kv % config.block_kv != 0) {
+    if (problem.packed) {
+        specialisation.boolean("packed", true, "sequences of lengths that the device tells");
+        specialisation.boolean("partial_key_tiles", true, "theirs may be any");
+    } else if (problem.seqlen_kv % config.block_kv != 0) {
         specialisation.boolean("partial_key_tiles", true, "seqlen_kv is no multiple of block_kv");
     }
     write_head_dims(specialisation, problem);
@@ -161,7 +181,9 @@ MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& 
     if (config.family == KernelFamily::mma_resident) {
         kernel::MmaResidentArguments arguments =
             mma_resident_arguments(problem, config, tensors, layout, workspace);
-        encode_operands(arguments);
+        if (!problem.packed) {
+            encode_operands(arguments);
+        }
         return {arguments};
     }
     kernel::MmaArguments arguments = mma_arguments(problem, tensors, layout, workspace);

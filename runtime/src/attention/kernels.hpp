@@ -7,6 +7,7 @@
 
 #include "arguments/attention_backward.h"
 #include "arguments/attention_backward_mma_resident.h"
+#include "arguments/packing.h"
 #include "attention/extents.hpp"
 #include "attention/mask.hpp"
 #include "attention/rounds.hpp"
@@ -32,15 +33,34 @@ inline constexpr int rows_per_block = 64;
 /// Keys of which a warpgroup of the wgmma kernel stores dK and dV.
 inline constexpr int wgmma_keys_per_warpgroup = 64;
 
+/// Those of one of several forms of a kernel.
+template <typename... Forms>
+struct KernelArguments {
+    std::variant<Forms...> of_form;
+
+    const void* data() const noexcept {
+        return std::visit([](const auto& arguments) -> const void* { return &arguments; }, of_form);
+    }
+};
+
+/// Fills a tensor map: of the operand of that name, whose rows are copied `rows` at a time.
+using EncodeMap = std::function<void(const char* operand, const ConstTensorView& view,
+                                     const Extents& extents, int rows, kernel::TensorMap& map)>;
+
+// Of sequences in batches, or packed.
+using DeltaKernelArguments = KernelArguments<kernel::DeltaArguments, kernel::PackedDeltaArguments>;
+using ConvertKernelArguments =
+    KernelArguments<kernel::ConvertArguments, kernel::PackedConvertArguments>;
+
 // Each kernel has a file of its own: its specialisation, its launch shape, its arguments. All take
 // a problem and configuration that have been validated.
 
 /// attention_backward_delta.cu
 KernelPlan delta_kernel(const AttentionProblem& problem, const TileConfig& config,
                         const device::Target& target);
-kernel::DeltaArguments delta_arguments(const AttentionProblem& problem, const TileConfig& config,
-                                       const BackwardTensors& tensors,
-                                       const WorkspaceLayout& layout, void* workspace) noexcept;
+DeltaKernelArguments delta_arguments(const AttentionProblem& problem, const TileConfig& config,
+                                     const BackwardTensors& tensors, const WorkspaceLayout& layout,
+                                     void* workspace, const EncodeMap& encode);
 
 /// attention_backward_mma.cu. The tensor maps are left for the caller to fill.
 KernelPlan mma_kernel(const AttentionProblem& problem, const TileConfig& config,
@@ -65,19 +85,8 @@ kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem, const Ti
                                        const WorkspaceLayout& layout, void* workspace) noexcept;
 
 /// The arguments of the main kernel, whichever it is.
-struct MainArguments {
-    std::variant<kernel::MmaArguments, kernel::WgmmaArguments, kernel::MmaResidentArguments>
-        of_family;
-
-    const void* data() const noexcept {
-        return std::visit([](const auto& arguments) -> const void* { return &arguments; },
-                          of_family);
-    }
-};
-
-/// Fills a tensor map: of the operand of that name, whose rows are copied `rows` at a time.
-using EncodeMap = std::function<void(const char* operand, const ConstTensorView& view,
-                                     const Extents& extents, int rows, kernel::TensorMap& map)>;
+using MainArguments =
+    KernelArguments<kernel::MmaArguments, kernel::WgmmaArguments, kernel::MmaResidentArguments>;
 
 MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& config,
                              const BackwardTensors& tensors, const WorkspaceLayout& layout,
@@ -91,9 +100,9 @@ tensor_map::Request tile_map_request(DataType type, const ConstTensorView& view,
 /// attention_backward_convert.cu, for kernels that do not convert dQ themselves.
 KernelPlan convert_kernel(const AttentionProblem& problem, const TileConfig& config,
                           const device::Target& target);
-kernel::ConvertArguments convert_arguments(const AttentionProblem& problem,
-                                           const TileConfig& config, const BackwardTensors& tensors,
-                                           const WorkspaceLayout& layout, void* workspace) noexcept;
+ConvertKernelArguments convert_arguments(const AttentionProblem& problem, const TileConfig& config,
+                                         const BackwardTensors& tensors,
+                                         const WorkspaceLayout& layout, void* workspace) noexcept;
 
 /// Most times that a product may be made for `backward_chain`'s measurement.
 inline constexpr int most_mma_repeats = 64;
@@ -114,6 +123,8 @@ void write_mma_repeats(compiler::SpecialisationWriter& specialisation, int mma_r
 /// Constants of kernel_sources/problem_options.cuh, likewise where the problem needs them alone.
 void write_partial_query_tiles(compiler::SpecialisationWriter& specialisation,
                                const AttentionProblem& problem, const TileConfig& config);
+void write_packed(compiler::SpecialisationWriter& specialisation, const AttentionProblem& problem,
+                  const TileConfig& config);
 void write_head_dims(compiler::SpecialisationWriter& specialisation,
                      const AttentionProblem& problem);
 void write_gradient_type(compiler::SpecialisationWriter& specialisation,
@@ -146,6 +157,22 @@ void set_problem(Arguments& arguments, const AttentionProblem& problem) noexcept
     arguments.seqlen_kv = static_cast<int>(problem.seqlen_kv);
 }
 
+/// Where packed sequences lie, of queries and of keys.
+inline kernel::PackedRows packed_queries(const AttentionProblem& problem,
+                                         const BackwardTensors& tensors) noexcept {
+    return {.cu_seqlens = tensors.cu_seqlens_q,
+            .seqused = tensors.seqused_q,
+            .total = static_cast<int>(problem.packed->total_q),
+            .longest = static_cast<int>(problem.seqlen_q)};
+}
+inline kernel::PackedRows packed_keys(const AttentionProblem& problem,
+                                      const BackwardTensors& tensors) noexcept {
+    return {.cu_seqlens = tensors.cu_seqlens_kv,
+            .seqused = tensors.seqused_kv,
+            .total = static_cast<int>(problem.packed->total_kv),
+            .longest = static_cast<int>(problem.seqlen_kv)};
+}
+
 inline kernel::Strides strides_of(const ConstTensorView& view) noexcept {
     return {view.stride_batch, view.stride_head, view.stride_seqlen};
 }
@@ -155,7 +182,8 @@ template <typename Arguments>
 void set_key_tiles(Arguments& arguments, const AttentionProblem& problem) noexcept {
     arguments.heads = static_cast<int>(problem.effective_heads_kv());
     arguments.heads_per_kv_head = static_cast<int>(problem.heads / problem.effective_heads_kv());
-    const MaskBand band(problem);
+    const MaskBand band =
+        problem.packed ? MaskBand::around_own_diagonal(problem) : MaskBand(problem);
     arguments.first_diagonal = static_cast<int>(band.first_diagonal);
     arguments.last_diagonal = static_cast<int>(band.last_diagonal);
 }

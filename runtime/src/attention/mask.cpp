@@ -24,4 +24,14 @@ MaskBand::MaskBand(const AttentionProblem& problem) noexcept {
     }
 }
 
+MaskBand MaskBand::around_own_diagonal(const AttentionProblem& problem) noexcept {
+    // No length is more, and no sum of two of these leaves 32 bits.
+    constexpr std::int64_t beyond = (std::int64_t{1} << 30) - 1;
+    MaskBand band;
+    band.first_diagonal = -std::min(problem.window_left.value_or(beyond), beyond);
+    band.last_diagonal =
+        problem.causal ? 0 : std::min(problem.window_right.value_or(beyond), beyond);
+    return band;
+}
+
 }  // namespace backlight::attention

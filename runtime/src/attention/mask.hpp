@@ -16,6 +16,10 @@ struct MaskBand {
 
     explicit MaskBand(const AttentionProblem& problem) noexcept;
 
+    /// The same relative to the diagonal that a sequence's lengths make its own, whatever they are:
+    /// of packed sequences. Bounds that are not given are beyond all lengths.
+    static MaskBand around_own_diagonal(const AttentionProblem& problem) noexcept;
+
     bool operator==(const MaskBand&) const = default;
 
     /// No pair is masked on that side of the band.
@@ -33,6 +37,9 @@ struct MaskBand {
     bool is_bounded_last(const AttentionProblem& problem) const noexcept {
         return last_diagonal < highest_diagonal(problem);
     }
+
+  private:
+    MaskBand() = default;
 };
 
 }  // namespace backlight::attention

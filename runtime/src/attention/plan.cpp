@@ -72,16 +72,18 @@ void ChainPlan::run(const BackwardTensors& tensors, void* workspace, std::size_t
     }
 
     // Everything that can be refused is refused before the first launch.
-    const kernel::DeltaArguments delta =
-        delta_arguments(problem_, config_, tensors, layout_, workspace);
-    const MainArguments main = main_arguments(
-        problem_, config_, tensors, layout_, workspace,
-        [this](const char* operand, const ConstTensorView& view, const Extents& extents, int rows,
-               kernel::TensorMap& map) { tensor_map(operand, view, extents, rows, map); });
-    const kernel::ConvertArguments convert =
+    const EncodeMap encode = [this](const char* operand, const ConstTensorView& view,
+                                    const Extents& extents, int rows, kernel::TensorMap& map) {
+        tensor_map(operand, view, extents, rows, map);
+    };
+    const DeltaKernelArguments delta =
+        delta_arguments(problem_, config_, tensors, layout_, workspace, encode);
+    const MainArguments main =
+        main_arguments(problem_, config_, tensors, layout_, workspace, encode);
+    const ConvertKernelArguments convert =
         convert_arguments(problem_, config_, tensors, layout_, workspace);
 
-    const std::array<const void*, 3> arguments = {&delta, main.data(), &convert};
+    const std::array<const void*, 3> arguments = {delta.data(), main.data(), convert.data()};
     for (std::size_t i = 0; i < kernels_.size(); ++i) {
         kernels_[i].kernel->launch(kernels_[i].shape, arguments[i], stream);
     }

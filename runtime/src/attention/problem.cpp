@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 
+#include "attention/extents.hpp"
 #include "attention/mask.hpp"
 
 namespace backlight {
@@ -23,6 +24,13 @@ Wide pairs_up_to(std::int64_t diagonal, Wide queries, Wide keys) noexcept {
     const auto sum_below = [](Wide end) { return end * (end - 1) / 2; };
     return (all_from - none_before) * keys_of_first + sum_below(all_from) - sum_below(none_before) +
            (queries - all_from) * keys;
+}
+
+/// Of one pair in all heads.
+double flops_a_pair(const AttentionProblem& problem) noexcept {
+    return static_cast<double>(problem.heads) *
+           (6.0 * static_cast<double>(problem.head_dim) +
+            4.0 * static_cast<double>(problem.effective_head_dim_v()));
 }
 
 std::string window_side(const std::optional<std::int64_t>& side) {
@@ -65,6 +73,15 @@ float AttentionProblem::effective_softmax_scale() const {
     return softmax_scale.value_or(1.0F / std::sqrt(static_cast<float>(head_dim)));
 }
 
+AttentionProblem AttentionProblem::of_sequence(const SequenceShape& shape) const {
+    AttentionProblem one = *this;
+    one.packed = std::nullopt;
+    one.batch = 1;
+    one.seqlen_q = shape.seqlen_q;
+    one.seqlen_kv = shape.seqlen_kv;
+    return one;
+}
+
 std::string to_string(const AttentionProblem& problem) {
     const AttentionProblem usual;
     const auto given = [](const char* name, const std::optional<std::int64_t>& value) {
@@ -94,6 +111,10 @@ std::string to_string(const AttentionProblem& problem) {
     if (problem.deterministic) {
         text += " deterministic=true";
     }
+    if (problem.packed) {
+        text += fmt::format(" packed total_q={} total_kv={}", problem.packed->total_q,
+                            problem.packed->total_kv);
+    }
     return text;
 }
 
@@ -107,7 +128,7 @@ std::string mask_text(const AttentionProblem& problem) {
         text += fmt::format("{}window {},{}", text.empty() ? "" : " ",
                             window_side(problem.window_left), window_side(problem.window_right));
     }
-    if (problem.seqlen_q != problem.seqlen_kv) {
+    if (problem.seqlen_q != problem.seqlen_kv || problem.packed) {
         text += fmt::format(" {}", to_string(problem.mask_alignment));
     }
     return text;
@@ -139,6 +160,11 @@ std::size_t AttentionProblemHash::operator()(const AttentionProblem& problem) co
     mix(problem.accumulate_gradients);
     mix_optional(problem.softmax_scale);
     mix(problem.deterministic);
+    mix(problem.packed.has_value());
+    if (problem.packed) {
+        mix(problem.packed->total_q);
+        mix(problem.packed->total_kv);
+    }
     return hash;
 }
 
@@ -159,19 +185,27 @@ double attended_pairs(const AttentionProblem& problem) noexcept {
     return static_cast<double>(pairs);
 }
 
+double attended_pairs(const AttentionProblem& problem,
+                      std::span<const SequenceShape> sequences) noexcept {
+    double pairs = 0;
+    for (const SequenceShape& shape : sequences) {
+        pairs += attended_pairs(problem.of_sequence(shape));
+    }
+    return pairs;
+}
+
 double backward_flops(const AttentionProblem& problem) noexcept {
-    return static_cast<double>(problem.batch) * static_cast<double>(problem.heads) *
-           attended_pairs(problem) *
-           (6.0 * static_cast<double>(problem.head_dim) +
-            4.0 * static_cast<double>(problem.effective_head_dim_v()));
+    return static_cast<double>(problem.batch) * attended_pairs(problem) * flops_a_pair(problem);
+}
+
+double backward_flops(const AttentionProblem& problem,
+                      std::span<const SequenceShape> sequences) noexcept {
+    return attended_pairs(problem, sequences) * flops_a_pair(problem);
 }
 
 double backward_bytes(const AttentionProblem& problem) noexcept {
-    const auto batch = static_cast<double>(problem.batch);
-    const double rows_q =
-        batch * static_cast<double>(problem.heads) * static_cast<double>(problem.seqlen_q);
-    const double rows_kv = batch * static_cast<double>(problem.effective_heads_kv()) *
-                           static_cast<double>(problem.seqlen_kv);
+    const auto rows_q = static_cast<double>(attention::query_extents(problem).rows());
+    const auto rows_kv = static_cast<double>(attention::key_extents(problem).rows());
     const auto depth = static_cast<double>(problem.head_dim);
     const auto depth_v = static_cast<double>(problem.effective_head_dim_v());
     const double inputs =

@@ -46,6 +46,10 @@ struct Rounds {
         tickets_a_round = group_heads * kv_tiles(problem, config);
         groups = ceiling_quotient(heads, group_heads);
         accumulator_heads = heads;
+        if (problem.packed) {
+            set_packed(problem, config);
+            return;
+        }
         if (converts_d_q(config)) {
             const std::int64_t under_way = (problem.deterministic ? 2 : 1) * resident_blocks;
             conversion_lag = 1 + ceiling_quotient(under_way, tickets_a_round);
@@ -55,9 +59,28 @@ struct Rounds {
         }
     }
 
-    std::int64_t tickets() const noexcept { return (groups + conversion_lag) * tickets_a_round; }
+    std::int64_t tickets() const noexcept {
+        return packed_tickets > 0 ? packed_tickets : (groups + conversion_lag) * tickets_a_round;
+    }
+
+    /// Of packed sequences, which have no rounds: as many as any packing needs; see
+    /// attention_backward_packing/work.cuh. Their lag is in tickets, to which kernels add those of
+    /// a group of heads of the longest sequence, and the accumulator holds the dQ of all heads.
+    std::int64_t packed_tickets = 0;
 
   private:
+    void set_packed(const AttentionProblem& problem, const TileConfig& config) noexcept {
+        const std::int64_t heads = problem.effective_heads_kv();
+        group_heads = std::min(group_heads, heads);
+        accumulator_heads = heads;
+        packed_tickets = heads * packed_kv_tiles(problem, config);
+        if (converts_d_q(config)) {
+            conversion_lag = (problem.deterministic ? 2 : 1) * resident_blocks;
+            const std::int64_t longest = std::max<std::int64_t>(kv_tiles(problem, config), 1);
+            packed_tickets += group_heads * longest + conversion_lag;
+        }
+    }
+
     /// Of any card of the kernel's kind. More of them would only wait more.
     static std::int64_t most_resident_blocks(const AttentionProblem& problem,
                                              const TileConfig& config) noexcept {

@@ -96,6 +96,35 @@ void require_no_self_overlap(std::string_view name, Dimensions dimensions, std::
     }
 }
 
+std::array<std::pair<std::string_view, const void*>, 4> sequence_arrays(
+    const BackwardTensors& tensors) {
+    return {{{"cu_seqlens_q", tensors.cu_seqlens_q},
+             {"cu_seqlens_kv", tensors.cu_seqlens_kv},
+             {"seqused_q", tensors.seqused_q},
+             {"seqused_kv", tensors.seqused_kv}}};
+}
+
+void validate_sequence_arrays(const BackwardTensors& tensors, const AttentionProblem& problem) {
+    for (const auto& [name, data] : sequence_arrays(tensors)) {
+        if (!problem.packed) {
+            if (data != nullptr) {
+                refuse(fmt::format("{} is {}: it must be null, as the problem is not packed", name,
+                                   data));
+            }
+            continue;
+        }
+        if (data == nullptr && name.starts_with("cu_")) {
+            refuse(
+                fmt::format("{} is null: it must point to batch + 1 = {} numbers in device "
+                            "memory, as the problem is packed",
+                            name, problem.batch + 1));
+        }
+        if (reinterpret_cast<std::uintptr_t>(data) % alignof(std::int32_t) != 0) {
+            refuse(fmt::format("{} is {}: it must be a multiple of 4 bytes", name, data));
+        }
+    }
+}
+
 }  // namespace
 
 void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
@@ -144,8 +173,12 @@ void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
             require_own_memory(all[j].name, all[j].view.data);
         }
         require_own_memory("lse", tensors.lse.data);
+        for (const auto& [name, data] : sequence_arrays(tensors)) {
+            require_own_memory(name, data);
+        }
     }
-    if (problem.seqlen_q == 0) {
+    validate_sequence_arrays(tensors, problem);
+    if (queries.seqlen == 0) {
         return;  // There are no row sums.
     }
     const auto lse = reinterpret_cast<std::uintptr_t>(tensors.lse.data);
@@ -184,7 +217,8 @@ void validate_workspace(const BackwardTensors& tensors, const void* workspace,
                     fmt::format("workspace_bytes is {}: this problem needs {} ({})", given_bytes,
                                 needed_bytes, to_string(problem)));
     }
-    const std::array<std::pair<std::string_view, const void*>, 9> all = {{
+    const auto arrays = sequence_arrays(tensors);
+    const std::array<std::pair<std::string_view, const void*>, 13> all = {{
         {"q", tensors.q.data},
         {"k", tensors.k.data},
         {"v", tensors.v.data},
@@ -194,6 +228,10 @@ void validate_workspace(const BackwardTensors& tensors, const void* workspace,
         {"d_q", tensors.d_q.data},
         {"d_k", tensors.d_k.data},
         {"d_v", tensors.d_v.data},
+        arrays[0],
+        arrays[1],
+        arrays[2],
+        arrays[3],
     }};
     for (const auto& [name, data] : all) {
         // Unsigned: an address below the workspace is far above it.

@@ -145,6 +145,7 @@ std::size_t shared_memory_bytes(const TileConfig& config,
     const auto block_q = static_cast<std::size_t>(config.block_q);
     const auto block_kv = static_cast<std::size_t>(config.block_kv);
     const auto stages = static_cast<std::size_t>(config.stages);
+    const std::int64_t head_dim = attention::tile_head_dim(problem);
     const auto depth = static_cast<std::size_t>(head_dim);
     const std::size_t kv_tiles = 2 * block_kv * depth * element_bytes;             // K, V
     const std::size_t query_tiles = 2 * stages * block_q * depth * element_bytes;  // Q, dO
@@ -175,8 +176,15 @@ std::size_t shared_memory_bytes(const TileConfig& config,
         const std::size_t statistics = 2 * block_q * sizeof(float);  // LSE, delta
         // One for K and V, one a tile of Q and dO, one for the exchange of dS.
         const std::size_t barriers = 1 + (stages + 1) + 1;
+        const std::size_t bytes = tiles + d_s + statistics + barriers * barrier_bytes;
+        if (problem.packed) {
+            // What a ticket stands for: a tile, and a conversion.
+            constexpr std::size_t unit = 16;
+            constexpr std::size_t work = 32;
+            return (bytes + unit - 1) / unit * unit + (config.converts_d_q ? 2 : 1) * work;
+        }
         const std::size_t ticket = attention::takes_tickets(problem, config) ? 8 : 0;
-        return tiles + d_s + statistics + barriers * barrier_bytes + ticket;
+        return bytes + ticket;
     }
     // One barrier for K and V, one for each load of Q and dO in flight.
     const std::size_t barriers = 1 + (stages == 1 ? 1 : stages - 1);

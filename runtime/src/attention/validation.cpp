@@ -72,6 +72,29 @@ void require_grid(std::string_view kernel, std::int64_t heads, std::int64_t tile
     }
 }
 
+void validate_packed(const AttentionProblem& problem) {
+    const PackedSequences& packed = *problem.packed;
+    require_extent("packed.total_q", packed.total_q, 0);
+    require_extent("packed.total_kv", packed.total_kv, 0);
+    // Each sequence looks at all others for its place in the order of tickets.
+    constexpr std::int64_t most_sequences = 65536;
+    if (problem.batch > most_sequences) {
+        refuse(fmt::format("batch is {}: it must be at most {} where sequences are packed",
+                           problem.batch, most_sequences));
+    }
+    require_extent("batch · heads", problem.batch * problem.heads);
+    // Blocks that prepare the sequences are fewer than those of their rows.
+    require_grid("delta", problem.heads, 2 * packed_row_blocks(problem, rows_per_block));
+    constexpr std::int64_t most_rows = std::int64_t{1} << 50;
+    const std::int64_t rows = std::max(packed.total_q, packed.total_kv) + problem.batch * 256;
+    if (problem.heads > most_rows / rows) {
+        refuse(
+            fmt::format("heads is {}: heads · (total + 256 batch) must be at most 2^50, with {} "
+                        "rows in all",
+                        problem.heads, rows));
+    }
+}
+
 }  // namespace
 
 void validate(const AttentionProblem& problem) {
@@ -106,6 +129,10 @@ void validate(const AttentionProblem& problem) {
     }
     // batch · heads cannot overflow: each is below 2^31.
     const std::int64_t batch_heads = problem.batch * problem.heads;
+    if (problem.packed) {
+        validate_packed(problem);
+        return;
+    }
     require_grid("delta", batch_heads, (problem.seqlen_q + rows_per_block - 1) / rows_per_block);
     require_extent("batch · heads", batch_heads);
     // The largest offset that a kernel computes, in bytes of the fp32 accumulator.
@@ -276,7 +303,17 @@ void validate(const TileConfig& config, const AttentionProblem& problem,
     if (const auto lack = unsupported_length(problem, config)) {
         refuse(*lack, config.family);
     }
-    require_grid("main", problem.batch * problem.effective_heads_kv(), kv_tiles(problem, config));
+    if (problem.packed) {
+        if (config.sequence_lengths == SequenceLengths::compile_time) {
+            refuse(
+                fmt::format("sequence_lengths is compile_time: it must be run_time where sequences "
+                            "are packed, whose lengths the device tells (configuration {})",
+                            to_string(config)));
+        }
+    } else {
+        require_grid("main", problem.batch * problem.effective_heads_kv(),
+                     kv_tiles(problem, config));
+    }
 
     if (groups_heads(config.family)) {
         validate_rounds(config, problem);

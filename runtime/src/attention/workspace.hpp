@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "arguments/attention_backward.h"
+#include "arguments/packing.h"
 #include "attention/rounds.hpp"
 #include "attention/tiles.hpp"
 #include "backlight/problem.hpp"
@@ -26,9 +27,10 @@ struct WorkspaceLayout {
         const auto head_rows = static_cast<std::size_t>(padded_seqlen_q(problem, config));
         batch_heads =
             static_cast<std::size_t>(problem.batch) * static_cast<std::size_t>(problem.heads);
-        rows = batch_heads * head_rows;
+        const auto heads = static_cast<std::size_t>(workspace_heads(problem));
+        rows = heads * head_rows;
         counters_offset = aligned(rows * sizeof(kernel::RowStatistics));
-        accumulator_heads = batch_heads;
+        accumulator_heads = heads;
         std::size_t counters = 0;
         if (converts_d_q(config)) {
             counters = 1 + 2 * batch_heads;
@@ -39,9 +41,16 @@ struct WorkspaceLayout {
         if (problem.deterministic) {
             counters = 1 + 2 * batch_heads;
             turns = counters;
-            counters += batch_heads * static_cast<std::size_t>(query_tiles(problem, config));
+            counters += rows / static_cast<std::size_t>(config.block_q);
         }
-        d_q_accumulator_offset = aligned(counters_offset + counters * sizeof(unsigned));
+        order_offset = aligned(counters_offset + counters * sizeof(unsigned));
+        d_q_accumulator_offset = order_offset;
+        if (problem.packed) {
+            const auto sequences = static_cast<std::size_t>(problem.batch);
+            maps_offset = aligned(order_offset + (sequences + 1) * sizeof(kernel::PackedSequence));
+            d_q_accumulator_offset = aligned(maps_offset + sequences * kernel::packed_operands *
+                                                               sizeof(kernel::TensorMap));
+        }
         bytes = d_q_accumulator_offset + accumulator_heads * head_rows *
                                              static_cast<std::size_t>(tile_head_dim(problem)) *
                                              sizeof(float);
@@ -62,13 +71,21 @@ struct WorkspaceLayout {
         return {.tickets = first, .added = first + 1, .converted = first + 1 + batch_heads};
     }
 
-    /// Of deterministic problems, (batch, heads, query tiles).
+    /// Of deterministic problems, (batch, heads, query tiles): one for as many rows as a tile has.
     unsigned* turn_counters(void* workspace) const noexcept {
         return counters(workspace).tickets + turns;
     }
 
     kernel::RowStatistics* row_statistics(void* workspace) const noexcept {
         return static_cast<kernel::RowStatistics*>(workspace);
+    }
+    kernel::PackedSequence* packed_order(void* workspace) const noexcept {
+        return reinterpret_cast<kernel::PackedSequence*>(static_cast<std::byte*>(workspace) +
+                                                         order_offset);
+    }
+    kernel::TensorMap* packed_maps(void* workspace) const noexcept {
+        return reinterpret_cast<kernel::TensorMap*>(static_cast<std::byte*>(workspace) +
+                                                    maps_offset);
     }
     float* d_q_accumulator(void* workspace) const noexcept {
         return reinterpret_cast<float*>(static_cast<std::byte*>(workspace) +
@@ -80,6 +97,9 @@ struct WorkspaceLayout {
     std::size_t accumulator_heads = 0;  // of queries, whose dQ the accumulator holds at a time
     std::size_t counters_offset = 0;
     std::size_t turns = 0;  // counters that lie before those of turns
+    // Of packed sequences alone.
+    std::size_t order_offset = 0;
+    std::size_t maps_offset = 0;
     std::size_t d_q_accumulator_offset = 0;
     std::size_t bytes = 0;
 };

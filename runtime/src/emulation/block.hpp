@@ -60,7 +60,7 @@ struct Abandoned {};
 ///
 /// Its public calls are those of Machine, by the thread that runs. They are spread over several
 /// files: block.cpp (running), block_barriers.cpp, block_warp.cpp, block_wgmma.cpp,
-/// block_copies.cpp.
+/// block_copies.cpp, block_tensor_maps.cpp.
 class Block {
   public:
     Block(const BlockLaunch& launch, StackPool& stacks);
@@ -121,6 +121,10 @@ class Block {
                     Site site);
     void async_copy_commit(Site site);
     void async_copy_wait(int groups_pending, Site site);
+    void set_tensor_map_address(std::uint32_t map, const void* address, Site site);
+    void set_tensor_map_extent(std::uint32_t map, int dimension, int extent, Site site);
+    void publish_tensor_map(void* destination, std::uint32_t map, Site site);
+    void acquire_tensor_map(const void* map, Site site);
     void reduce_add_global(float* address, const float* values, int count, Site site);
     unsigned add_global_counter(unsigned* counter, Site site);
     /// Lets other threads, and other blocks, come forward: the caller may be waiting for them.
@@ -202,6 +206,8 @@ class Block {
         std::vector<std::vector<BulkWrite>> bulk_groups;
         std::vector<AsyncCopy> async_uncommitted;
         std::vector<std::vector<AsyncCopy>> async_groups;
+        /// Of those that kernels have published.
+        std::vector<const void*> tensor_maps_acquired;
     };
 
     Thread& running() noexcept { return threads_[running_]; }
@@ -347,6 +353,9 @@ class Block {
     void write_result(BulkWrite& write) const;
     void require_copies_finished(const Thread& thread) const;
     void finish_bulk_writes();
+    /// A map in shared memory, and the same put back.
+    TensorMapContent tensor_map_in_shared(std::uint32_t map, Site site);
+    void put_tensor_map(std::uint32_t map, const TensorMapContent& content, Site site);
     TensorMapContent tensor_map_at(const void* map, const TensorCopy& copy, Site site) const;
 
     // --- State -----------------------------------------------------------------------------------

@@ -34,6 +34,13 @@ TensorMapContent Block::tensor_map_at(const void* map, const TensorCopy& copy, S
         throw FaultFound{FaultKind::invalid_tensor_map,
                          fmt::format("{}: {}", to_string(site), error.what())};
     }
+    if (content.published && std::ranges::count(running().tensor_maps_acquired, map) == 0) {
+        throw FaultFound{FaultKind::missing_proxy_fence,
+                         fmt::format("{}: a copy by a tensor map that a kernel has published, and "
+                                     "that the thread has not acquired: {} it may have another "
+                                     "content yet",
+                                     to_string(site), launch_.memory->place(map))};
+    }
     if (content.rank != copy.rank) {
         throw FaultFound{FaultKind::invalid_tensor_map,
                          fmt::format("{}: a copy of {} dimensions with a tensor map of {}",

@@ -82,6 +82,11 @@ constexpr Machine table = {
     .async_copy_commit = forward<&Block::async_copy_commit>,
     .async_copy_wait = forward<&Block::async_copy_wait>,
 
+    .set_tensor_map_address = forward<&Block::set_tensor_map_address>,
+    .set_tensor_map_extent = forward<&Block::set_tensor_map_extent>,
+    .publish_tensor_map = forward<&Block::publish_tensor_map>,
+    .acquire_tensor_map = forward<&Block::acquire_tensor_map>,
+
     .reduce_add_global = forward<&Block::reduce_add_global>,
     .add_global_counter = forward<&Block::add_global_counter>,
     .load_global_counter = forward<&Block::load_global_counter>,

@@ -23,7 +23,8 @@ struct EncodedMap {
     std::uint8_t type = 0;
     std::uint8_t swizzle = 0;
     std::uint8_t rank = 0;
-    std::array<std::uint8_t, 44> unused{};
+    std::uint8_t published = 0;
+    std::array<std::uint8_t, 43> unused{};
     std::uint64_t checksum = 0;
 };
 static_assert(sizeof(EncodedMap) == sizeof(kernel::TensorMap));
@@ -124,7 +125,8 @@ void encode(const TensorMapContent& content, kernel::TensorMap& map) {
                        .address = content.address,
                        .type = static_cast<std::uint8_t>(content.type),
                        .swizzle = static_cast<std::uint8_t>(content.swizzle),
-                       .rank = static_cast<std::uint8_t>(content.rank)};
+                       .rank = static_cast<std::uint8_t>(content.rank),
+                       .published = static_cast<std::uint8_t>(content.published ? 1 : 0)};
     for (std::size_t i = 0; i < static_cast<std::size_t>(content.rank); ++i) {
         encoded.last_index[i] = static_cast<std::uint32_t>(content.extents[i] - 1);
         encoded.last_in_box[i] = static_cast<std::uint8_t>(content.box[i] - 1);
@@ -159,7 +161,8 @@ TensorMapContent decode(const void* map) {
     TensorMapContent content{.address = encoded.address,
                              .type = static_cast<ElementType>(encoded.type),
                              .swizzle = static_cast<tensor_map::Swizzle>(encoded.swizzle),
-                             .rank = encoded.rank};
+                             .rank = encoded.rank,
+                             .published = encoded.published != 0};
     for (std::size_t i = 0; i < static_cast<std::size_t>(content.rank); ++i) {
         content.extents[i] = std::int64_t{encoded.last_index[i]} + 1;
         content.box[i] = std::int64_t{encoded.last_in_box[i]} + 1;

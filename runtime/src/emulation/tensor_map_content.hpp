@@ -27,6 +27,8 @@ struct TensorMapContent {
     /// Bytes from one index to the next, of dimensions 1, 2, …; dimension 0 is contiguous.
     std::array<std::int64_t, tensor_rank_limit - 1> strides{};
     std::array<std::int64_t, tensor_rank_limit> box{};
+    /// Written by a kernel: who uses it must acquire it.
+    bool published = false;
 
     friend bool operator==(const TensorMapContent&, const TensorMapContent&) = default;
 };

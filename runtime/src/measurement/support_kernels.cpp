@@ -46,6 +46,11 @@ kernel::ReferenceArguments reference_arguments(const AttentionProblem& problem,
     arguments.heads_per_kv_head = static_cast<int>(problem.heads / problem.effective_heads_kv());
     arguments.seqlen_q = static_cast<int>(problem.seqlen_q);
     arguments.seqlen_kv = static_cast<int>(problem.seqlen_kv);
+    // Other sequences may lie between a head's rows and the next one's.
+    if (arguments.rows_q == 0 && arguments.rows_kv == 0) {
+        arguments.rows_q = arguments.seqlen_q;
+        arguments.rows_kv = arguments.seqlen_kv;
+    }
     arguments.head_dim = static_cast<int>(problem.head_dim);
     arguments.head_dim_v = static_cast<int>(problem.effective_head_dim_v());
     arguments.first_diagonal = static_cast<int>(band.first_diagonal);

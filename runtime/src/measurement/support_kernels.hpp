@@ -39,8 +39,9 @@ class SupportKernels {
     /// For clocks that a device has: not the emulated one's.
     void spin(double milliseconds);
 
-    /// O and LSE from Q, K and V, all contiguous fp32, of any valid problem. The problem's fields
-    /// replace the arguments'.
+    /// O and LSE from Q, K and V, all contiguous fp32, of any valid problem that is not packed. The
+    /// problem's fields replace the arguments' but for rows_q and rows_kv, if these are given: then
+    /// heads are so many rows apart, as those of one of several packed sequences are.
     void reference_forward(const AttentionProblem& problem,
                            const kernel::ReferenceArguments& tensors);
     /// dQ, dK and dV from Q, K, V, O, LSE and dO.

@@ -173,6 +173,12 @@ TuneReport tune(const AttentionProblem& problem, const TuneOptions& options,
                                 "nothing to tune",
                                 problem.seqlen_q, problem.seqlen_kv));
     }
+    if (problem.packed) {
+        throw Error(
+            ErrorCode::unsupported,
+            "packed is given: lengths decide what is best, and of packed sequences only the "
+            "device knows them; tune the same problem without it, whose records serve both");
+    }
     attention::require_any_family(problem, kernel_families());
     const device::DeviceProperties& device = loader.device().properties();
     const TileConfig incumbent = choose(problem, loader, tunings).config;

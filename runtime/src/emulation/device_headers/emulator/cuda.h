@@ -81,6 +81,10 @@ inline int max(int a, int b) {
     return a < b ? b : a;
 }
 
+inline int __clz(int value) {
+    return std::countl_zero(static_cast<unsigned>(value));
+}
+
 inline float __uint_as_float(unsigned bits) {
     return std::bit_cast<float>(bits);
 }

@@ -136,6 +136,13 @@ struct Machine {
     void (*async_copy_commit)(Site site);
     void (*async_copy_wait)(int groups_pending, Site site);
 
+    // Tensor maps on the device: changed in shared memory, published to global memory.
+    void (*set_tensor_map_address)(unsigned map, const void* address, Site site);
+    void (*set_tensor_map_extent)(unsigned map, int dimension, int extent, Site site);
+    /// By one lane for its warp.
+    void (*publish_tensor_map)(void* destination, unsigned map, Site site);
+    void (*acquire_tensor_map)(const void* map, Site site);
+
     // Global memory.
     void (*reduce_add_global)(float* address, const float* values, int count, Site site);
     /// Returns what the counter was.

@@ -1,0 +1,85 @@
+// Faults planted in what packed sequences need, and that the emulated device finds them.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "planted_faults.hpp"
+#include "verification/packing.hpp"
+
+namespace backlight::test {
+
+namespace {
+
+SourceEdit prepared(std::string from, std::string to) {
+    return edit_of("attention_backward_packing", std::move(from), std::move(to));
+}
+SourceEdit resident(std::string from, std::string to) {
+    return edit_of("attention_backward_mma_resident", std::move(from), std::move(to));
+}
+
+ProblemRun run_of(const char* preset = "v4") {
+    const AttentionProblem problem{
+        .batch = 5, .heads = 2, .seqlen_q = 90, .seqlen_kv = 100, .head_dim = 64};
+    ProblemRun run{.problem = {.problem = problem, .repeats = 1}, .config = kernel_preset(preset)};
+    run.problem.packing = verification::make_packing(problem, verification::PackingKind::padded);
+    run.problem.problem = verification::packed_problem(problem, *run.problem.packing);
+    return run;
+}
+
+TEST_CASE("packed sequences: faults in their tensor maps are found") {
+    const std::vector<PlantedFault> faults = {
+        {"a map that is not acquired",
+         {resident("acquire_tensor_map(&map_of(arguments_.q, "
+                   "static_cast<PackedOperandIndex>(operand)));",
+                   ";")},
+         run_of(),
+         {FaultKind::missing_proxy_fence}},
+        {"a map that ends where the tensor does",
+         {prepared("tensor_map_set_extent<1>(place, rows.length);", ";")},
+         run_of(),
+         {}},
+        {"maps of another sequence",
+         {resident("arguments_.packed.maps[key_tile_.batch * packed_operands + operand]",
+                   "arguments_.packed.maps[operand]")},
+         run_of(),
+         {}},
+        {"maps that are read before they are written",
+         {resident("    // Order, maps and counters come from the delta kernel.\n"
+                   "    wait_for_previous_kernel();",
+                   "    ")},
+         run_of(),
+         {FaultKind::invalid_tensor_map, FaultKind::out_of_bounds},
+         20},
+    };
+    require_found(faults);
+}
+
+TEST_CASE("packed sequences: faults in which rows they have are found") {
+    const std::vector<PlantedFault> faults = {
+        {"a sequence of queries alone without a tile",
+         {prepared("min(q.length, 1)", "0")},
+         run_of("v5"),
+         {}},
+        {"lengths without seqused",
+         {prepared("if (rows.seqused != nullptr) {", "if (rows.total < 0) {")},
+         run_of(),
+         {}},
+        {"dK and dV at the tensor's begin",
+         {resident("(packed ? key_tile_.kv_begin : 0)", "0")},
+         run_of(),
+         {}},
+        {"dQ at the tensor's begin",
+         {resident("d_q + conversion.q_begin * strides.seqlen", "d_q")},
+         run_of("v5"),
+         {}},
+        {"places in the order by twos",
+         {prepared("place += first ? 1 : 0;", "place += first && other != 1 ? 1 : 0;")},
+         run_of(),
+         {}},
+    };
+    require_found(faults);
+}
+
+}  // namespace
+
+}  // namespace backlight::test
