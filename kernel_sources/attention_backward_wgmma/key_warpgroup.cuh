@@ -483,9 +483,9 @@ class KeyWarpgroup {
 
     /// From the registers to where the gradient lies.
     template <int columns>
-    __device__ __forceinline__ void store_rows(
-        const AccumulatorRegister (&gradient)[gradient_registers], float scale, void* data,
-        const Strides& strides, const Tile& tile) const {
+    __device__ __forceinline__ void store_rows(AccumulatorRegister (&gradient)[gradient_registers],
+                                               float scale, void* data, const Strides& strides,
+                                               const Tile& tile) const {
         const int thread = static_cast<int>(opaque(static_cast<uint32_t>(thread_)));
         const int first_key = tile.kv_start + warpgroup_ * keys_per_warpgroup +
                               thread / warp_size * 16 + thread % warp_size / 4;
@@ -497,11 +497,22 @@ class KeyWarpgroup {
             }
             Gradient* const row = static_cast<Gradient*>(data) + tile.batch * strides.batch +
                                   tile.head * strides.head + key * strides.seqlen + thread % 4 * 2;
+            if constexpr (specialisation::accumulates_gradients) {
+#pragma unroll
+                for (int i = 0; i < head_dim / 8; ++i) {
+                    if (i * 8 < columns) {
+                        const float2 sums = added_two(row + i * 8, gradient[4 * i + 2 * half],
+                                                      gradient[4 * i + 2 * half + 1], scale);
+                        gradient[4 * i + 2 * half] = sums.x;
+                        gradient[4 * i + 2 * half + 1] = sums.y;
+                    }
+                }
+            }
 #pragma unroll
             for (int i = 0; i < head_dim / 8; ++i) {
                 if (i * 8 < columns) {
-                    store_two(row + i * 8, gradient[4 * i + 2 * half] * scale,
-                              gradient[4 * i + 2 * half + 1] * scale);
+                    store_two(row + i * 8, gradient[4 * i + 2 * half] * scale_at_store(scale),
+                              gradient[4 * i + 2 * half + 1] * scale_at_store(scale));
                 }
             }
         }

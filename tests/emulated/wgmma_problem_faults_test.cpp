@@ -2,7 +2,7 @@
 #include <string>
 #include <utility>
 
-#include "wgmma_edits.hpp"
+#include "kernel_edits.hpp"
 
 namespace backlight::test {
 
@@ -165,8 +165,26 @@ TEST_CASE("wgmma: fp32 gradients of rows and columns that are not theirs are fou
          fp32(),
          {}},
         {"dQ without its scale",
-         {edit("numbers.x * scale, numbers.y * scale", "numbers.x, numbers.y")},
+         {edit("upper.x * scale_at_store(scale), upper.y * scale_at_store(scale)",
+               "upper.x, upper.y")},
          fp32(),
+         {}},
+    };
+    require_found(faults);
+}
+
+TEST_CASE("wgmma: a gradient that is not added or added from another row is found") {
+    ProblemRun run = fp32();
+    run.problem.problem.accumulate_gradients = true;
+    const std::vector<PlantedFault> faults = {
+        {"dQ", {dropped("upper = added_two(to, upper.x, upper.y, scale);")}, run, {}},
+        {"dQ of the row above",
+         {edit("lower = added_two(to + 8 * strides.seqlen,", "lower = added_two(to,")},
+         run,
+         {}},
+        {"dK and dV of a pair's second element",
+         {dropped("gradient[4 * i + 2 * half + 1] = sums.y;")},
+         run,
          {}},
     };
     require_found(faults);
