@@ -145,7 +145,6 @@ std::size_t shared_memory_bytes(const TileConfig& config,
     const auto block_q = static_cast<std::size_t>(config.block_q);
     const auto block_kv = static_cast<std::size_t>(config.block_kv);
     const auto stages = static_cast<std::size_t>(config.stages);
-    const std::int64_t head_dim = attention::tile_head_dim(problem);
     const auto depth = static_cast<std::size_t>(head_dim);
     const std::size_t kv_tiles = 2 * block_kv * depth * element_bytes;             // K, V
     const std::size_t query_tiles = 2 * stages * block_q * depth * element_bytes;  // Q, dO
