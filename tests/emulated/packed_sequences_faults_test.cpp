@@ -54,6 +54,18 @@ TEST_CASE("packed sequences: faults in their tensor maps are found") {
     require_found(faults);
 }
 
+TEST_CASE("packed sequences: tickets in another order than turns are a deadlock") {
+    ProblemRun run = run_of();
+    run.problem.problem.deterministic = true;
+    const std::vector<PlantedFault> faults = {
+        {"tickets in the other order",
+         {prepared("kv_tile = sequence.key_tiles - 1 - kv_tile;", ";")},
+         run,
+         {FaultKind::deadlock}},
+    };
+    require_found(faults);
+}
+
 TEST_CASE("packed sequences: faults in which rows they have are found") {
     const std::vector<PlantedFault> faults = {
         {"a sequence of queries alone without a tile",

@@ -80,6 +80,52 @@ TEST_CASE("packed sequences match fp64 with groups of heads and other layouts an
     }
 }
 
+TEST_CASE("gradients of packed sequences are added to what is there and to nothing between them") {
+    EmulatedSession session;
+    AttentionProblem problem = problem_of(5, 100, 140);
+    problem.heads = 4;
+    problem.heads_kv = 2;
+    problem.causal = true;
+    problem.gradient_type = GradientType::fp32;
+    problem.accumulate_gradients = true;
+    for (const PackingKind kind : {PackingKind::mixed, PackingKind::padded}) {
+        require_right_by_both(session, packed(problem, kind));
+    }
+}
+
+/// Sequences of up to five key tiles, of which none has as many as the next.
+tool::CheckedProblem deterministic(bool masked) {
+    AttentionProblem problem = problem_of(4, 150, 290);
+    problem.gradient_type = GradientType::fp32;
+    problem.deterministic = true;
+    if (masked) {
+        problem.heads = 4;
+        problem.heads_kv = 2;
+        problem.window_left = 150;
+        problem.window_right = 70;
+    }
+    tool::CheckedProblem checked{.problem = problem, .repeats = 1};
+    checked.packing = verification::pack(
+        std::vector<SequenceShape>{{150, 290}, {130, 90}, {0, 70}, {50, 0}, {140, 180}});
+    checked.problem.batch = 5;
+    checked.problem = verification::packed_problem(checked.problem, *checked.packing, 0);
+    return checked;
+}
+
+TEST_CASE("deterministic: packed sequences have the same bits by any number of host threads") {
+    for (const bool masked : {false, true}) {
+        for (const char* preset : presets) {
+            CAPTURE(preset);
+            EmulatedSession session;
+            require_right(session, deterministic(masked), kernel_preset(preset));
+            require_same_bits(
+                deterministic(masked), kernel_preset(preset),
+                std::array{emulation::GridOrder::ascending, emulation::GridOrder::random},
+                std::array{1, 5});
+        }
+    }
+}
+
 TEST_CASE("more packed sequences than a warp has lanes are found") {
     EmulatedSession session;
     AttentionProblem problem = problem_of(70, 40, 40);
@@ -109,9 +155,9 @@ TEST_CASE("no schedule changes dK and dV of packed sequences") {
     }
 }
 
-TEST_CASE("arrays of packed sequences that hold nonsense touch nothing beyond the tensors") {
+void require_harmless_nonsense(const AttentionProblem& problem) {
     EmulatedSession session;
-    const tool::CheckedProblem checked = packed(problem_of(4, 100, 100), PackingKind::full);
+    const tool::CheckedProblem checked = packed(problem, PackingKind::full);
     tool::ProblemData data(session.kernels(), checked.problem, tool::Layout::bhsd, checked.packing);
     data.randomise(1);
     constexpr std::int32_t most = std::numeric_limits<std::int32_t>::max();
@@ -142,6 +188,14 @@ TEST_CASE("arrays of packed sequences that hold nonsense touch nothing beyond th
             CHECK_FALSE(data.damaged_canary());
         }
     }
+}
+
+TEST_CASE("arrays of packed sequences that hold nonsense touch nothing beyond the tensors") {
+    AttentionProblem problem = problem_of(4, 100, 100);
+    require_harmless_nonsense(problem);
+    // Nor does a block wait for what nobody adds.
+    problem.deterministic = true;
+    require_harmless_nonsense(problem);
 }
 
 }  // namespace
