@@ -54,7 +54,8 @@ class KeyWarpgroup {
             put_down(tile);
         }
         mbarrier_wait(shared_.k_full(kv_ring_.slot), kv_ring_.parity);
-        if constexpr (k_resident) {
+        // Of keys that no query sees there is no K.
+        if (k_resident && !(posts_steps && is_unseen(arguments_, tile))) {
             load_operand(state_.k, shared_.k(kv_ring_.slot));
         }
         if constexpr (posts_steps) {

@@ -47,7 +47,11 @@ __device__ __forceinline__ int first_step_of(const WgmmaArguments& arguments, co
 }
 /// It lies behind the first where no query sees the tile.
 __device__ __forceinline__ int last_step_of(const Tile& tile) {
-    return posts_steps ? 0 : tile.first_query_tile();
+    if constexpr (posts_steps) {
+        return 0;
+    } else {
+        return tile.first_query_tile();
+    }
 }
 
 /// Heads come one after another, each from the last of its query tiles to the first.
