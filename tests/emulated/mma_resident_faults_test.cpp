@@ -253,7 +253,7 @@ TEST_CASE("mma_resident: what computes something else gives wrong numbers") {
          wide(),
          {}},
         {"dK without its scale",
-         {edit("const float scale = arguments_.softmax_scale;", "const float scale = 1;")},
+         {edit("scale = scale_at_store(arguments_.softmax_scale);", "scale = 1;")},
          narrow(),
          {}},
         {"the second rows of dK over the first",
