@@ -48,7 +48,8 @@ constexpr Features features_of(KernelFamily family) {
                     .partial_tiles = true,
                     .oblong_causal = true,
                     .window = true,
-                    .fp32_gradients = true};
+                    .fp32_gradients = true,
+                    .packed = true};
         case KernelFamily::mma_resident:
             return {.any_head_dim_up_to = 256,
                     .grouped_heads = true,
