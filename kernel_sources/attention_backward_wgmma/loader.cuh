@@ -340,7 +340,9 @@ class PostedWork {
         };
         Work work;
         work.tile = {number(tile.y), number(tile.z), number(tile.x), number(tile.w)};
-        work.conversion = {number(conversion.x), number(conversion.y), number(conversion.z)};
+        work.conversion.batch_head = number(conversion.x);
+        work.conversion.first_query_tile = number(conversion.y);
+        work.conversion.query_tiles = number(conversion.z);
         if constexpr (packed) {
             work.tile.place = shared_.work(slot) + 16;
             work.conversion.place = shared_.work(slot) + tile_work_bytes + 16;
