@@ -55,6 +55,12 @@ __device__ __forceinline__ int visited_tiles_of(const WgmmaArguments& arguments,
 }
 
 __device__ __forceinline__ int first_step_of(const WgmmaArguments& arguments, const Tile& tile) {
+    if constexpr (packed) {
+        // Queries without keys are many, and see none.
+        if (is_unseen(arguments, tile)) {
+            return -1;
+        }
+    }
     return (posts_steps ? visited_tiles_of(arguments, tile) * heads_per_kv_head_of(arguments)
                         : query_tiles_of(arguments)) -
            1;
