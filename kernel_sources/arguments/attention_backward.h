@@ -57,6 +57,16 @@ struct DeltaArguments {
     int query_tiles;  // of the main kernel
 };
 
+/// A sequence of packed ones; see arguments/packing.h.
+struct PackedSequence;
+
+/// What main kernels need of packed sequences.
+struct PackedWork {
+    const PackedSequence* order;  // (sequences + 1)
+    const TensorMap* maps;        // (sequences, packed_operands)
+    int sequences;
+};
+
 /// attention_backward_mma: dK, dV, and dQ summed into the accumulator.
 struct MmaArguments {
     TensorMap q;
@@ -111,6 +121,9 @@ struct WgmmaArguments {
     Strides d_q_strides;
     Strides d_k_strides;
     Strides d_v_strides;
+    // Where sequences are packed, as of MmaResidentArguments:
+    int heads_per_group;
+    PackedWork packed;
 };
 
 /// attention_backward_convert: the accumulator, scaled, to dQ's own type and strides.

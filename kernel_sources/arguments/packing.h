@@ -44,26 +44,24 @@ struct PackedOperand {
     int of_keys;          // rather than of queries
 };
 
-/// Operands of which sequences have maps.
+/// Operands of which sequences have maps; gradients those that TMA stores.
 enum PackedOperandIndex : int {
     packed_q,
     packed_d_o,
     packed_k,
     packed_v,
+    packed_inputs,
+    packed_d_q = packed_inputs,
+    packed_d_k,
+    packed_d_v,
     packed_operands,
-};
-
-/// What main kernels need of it.
-struct PackedWork {
-    const PackedSequence* order;  // (sequences + 1)
-    const TensorMap* maps;        // (sequences, packed_operands)
-    int sequences;
 };
 
 /// attention_backward_delta where sequences are packed.
 struct PackedDeltaArguments : DeltaArguments {
     Packing packing;
     PackedOperand operands[packed_operands];
+    int operands_used;  // the first ones
     // Written:
     PackedSequence* order;
     TensorMap* maps;

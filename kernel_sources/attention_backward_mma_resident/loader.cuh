@@ -32,7 +32,7 @@ class Loader {
         if constexpr (packed) {
             // An operand without rows has no map, but its place may be acquired.
 #pragma unroll
-            for (int operand = 0; operand < packed_operands; ++operand) {
+            for (int operand = 0; operand < packed_inputs; ++operand) {
                 acquire_tensor_map(&map_of(arguments_.q, static_cast<PackedOperandIndex>(operand)));
             }
         }

@@ -84,7 +84,7 @@ __device__ __forceinline__ void write_order(const PackedDeltaArguments& argument
 __device__ __forceinline__ void write_maps(const PackedDeltaArguments& arguments, int sequence,
                                            const SequenceRows& q, const SequenceRows& kv,
                                            uint32_t places, int lane) {
-    for (int operand = 0; operand < packed_operands; ++operand) {
+    for (int operand = 0; operand < arguments.operands_used; ++operand) {
         const PackedOperand& whole = arguments.operands[operand];
         const SequenceRows rows = whole.of_keys != 0 ? kv : q;
         if (rows.length == 0) {

@@ -56,6 +56,30 @@ __device__ __forceinline__ int last_at_most(int count, int lane, const AtMost& a
     return first;
 }
 
+/// The same as a function of count and predicate, by a warp or by one thread.
+struct SearchByWarp {
+    int lane;
+
+    template <typename AtMost>
+    __device__ __forceinline__ int operator()(int count, const AtMost& at_most) const {
+        return last_at_most(count, lane, at_most);
+    }
+};
+struct SearchAlone {
+    template <typename AtMost>
+    __device__ __forceinline__ int operator()(int count, const AtMost& at_most) const {
+        int first = 0;
+#pragma unroll 1
+        while (count > 1) {
+            const int half = count / 2;
+            const bool behind = at_most(first + half);
+            first += behind ? half : 0;
+            count = behind ? count - half : half;
+        }
+        return first;
+    }
+};
+
 /// Some rows of a sequence for a block of the kernels around the main one, which divide sequences
 /// into blocks of `block_rows` rows. So many blocks as `packed_row_blocks` says a head find all
 /// rows; some find none.

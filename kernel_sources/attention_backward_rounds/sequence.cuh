@@ -36,6 +36,17 @@ __device__ __forceinline__ int kv_tiles_of(const Arguments& arguments, const Til
     }
 }
 
+/// Query tiles of one of its heads.
+template <typename Arguments, typename Part>
+__device__ __forceinline__ int query_tiles_of(const Arguments& arguments, const Part& part) {
+    if constexpr (specialisation::packed) {
+        constexpr int block_q = specialisation::block_q;
+        return (part.seqlen_q + block_q - 1) / block_q;
+    } else {
+        return query_tiles_of(arguments);
+    }
+}
+
 /// Rows that a head of a tile's, or of a conversion's, has in the workspace.
 template <typename Arguments, typename Part>
 __device__ __forceinline__ int padded_seqlen_q_of(const Arguments& arguments, const Part& part) {

@@ -3,6 +3,7 @@
 
 #include "arguments/attention_backward.h"
 #include "attention_backward_rounds/gradient_stores.cuh"
+#include "attention_backward_rounds/sequence.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "attention_backward_wgmma/layout.cuh"
 #include "attention_backward_wgmma/loader.cuh"
@@ -33,8 +34,9 @@ class Converter {
         PostedWork posted(shared_);
         for (Work work = posted.next(lane()); !work.is_end(); work = posted.next(lane())) {
             if (work.has_conversion()) {
-                convert(work.conversion);
+                convert(with_rows(work.conversion));
             }
+            posted.done(lane());
         }
         if (leads()) {
             bulk_wait<0>();
@@ -84,15 +86,51 @@ class Converter {
         tma_store_4d(&arguments_.d_q, column, row, batch_head % heads, batch_head / heads,
                      shared_.converted());
     }
+    /// The same of a packed sequence's head.
+    __device__ __forceinline__ void store_packed(int column, const Conversion& conversion,
+                                                 int tile) const {
+        const int query_tiles = query_tiles_of(arguments_, conversion);
+        const int head = conversion.head * heads_per_kv_head_of(arguments_) +
+                         (grouped_heads ? tile / query_tiles : 0);
+        tma_store_4d(&map_of(arguments_, arguments_.d_q, packed_d_q,
+                             conversion.batch_head / arguments_.heads),
+                     column, (grouped_heads ? tile % query_tiles : tile) * block_q, head, 0,
+                     shared_.converted());
+    }
+
+    __device__ __forceinline__ static Conversion with_rows(const Conversion& conversion) {
+        Conversion result = conversion;
+        if constexpr (packed) {
+            const uint4 rows = load_shared<uint4>(conversion.place);
+            result.first_row = static_cast<int>(rows.x);
+            result.q_begin = static_cast<int>(rows.y);
+            result.head = static_cast<int>(rows.z);
+            result.key_tiles = static_cast<int>(rows.w);
+        }
+        return result;
+    }
+
+    __device__ __forceinline__ void wait_until_added(const Conversion& conversion) const {
+        if constexpr (packed) {
+            wait_for_global_counter<256>(arguments_.counters.added + conversion.batch_head,
+                                         static_cast<uint32_t>(conversion.key_tiles));
+        } else {
+            kernel::wait_until_added(arguments_, conversion.batch_head);
+        }
+    }
 
     __device__ __forceinline__ void convert(const Conversion& conversion) {
-        float* half = accumulator_place(arguments_, conversion.batch_head) +
+        float* half = accumulator_of(arguments_, conversion) +
                       static_cast<int64_t>(conversion.first_query_tile) * (block_q * head_dim);
         const int query_tiles_end = conversion.first_query_tile + conversion.query_tiles;
         int halves_left = conversion.query_tiles * halves_of_tile;
-        const bool leaves_zeros = place_has_next(arguments_, conversion.batch_head);
+        const bool leaves_zeros = !packed && place_has_next(arguments_, conversion.batch_head);
         if (leads()) {
-            wait_until_added(arguments_, conversion.batch_head);
+            if constexpr (packed && !fp32_gradients) {
+                acquire_tensor_map(&map_of(arguments_, arguments_.d_q, packed_d_q,
+                                           conversion.batch_head / arguments_.heads));
+            }
+            wait_until_added(conversion);
             fence_global_before_async_proxy();
             for (int i = 0; i < conversion_buffers && i < halves_left; ++i) {
                 load(half + i * half_elements, (ring_.slot() + i) % conversion_buffers);
@@ -127,7 +165,9 @@ class Converter {
                     const int tiles_left = halves_left / halves_of_tile + 1;
                     const int column = (d_q_parts - 1 - parts_left_of_tile) * d_q_part_columns;
                     const int tile_now = query_tiles_end - tiles_left;
-                    if constexpr (grouped_heads) {
+                    if constexpr (packed) {
+                        store_packed(column, conversion, tile_now);
+                    } else if constexpr (grouped_heads) {
                         // Counted through all heads of a head of keys.
                         const int query_tiles = query_tiles_of(arguments_);
                         store(column, tile_now % query_tiles * block_q,
@@ -180,14 +220,16 @@ class Converter {
         const int tile = query_tiles_end - tiles_left;
         const int first_column =
             (halves_of_tile - 1 - (halves_left - 1) % halves_of_tile) * half_columns;
-        const int query_tiles = query_tiles_of(arguments_);
+        const int query_tiles = query_tiles_of(arguments_, conversion);
         const int head =
             conversion.batch_head % arguments_.heads * heads_per_kv_head_of(arguments_) +
             (grouped_heads ? tile / query_tiles : 0);
+        const int seqlen_q = packed ? conversion.seqlen_q : seqlen_q_of(arguments_);
         const int first_row = (grouped_heads ? tile % query_tiles : tile) * block_q;
         const Strides& strides = arguments_.d_q_strides;
         Gradient* const d_q = static_cast<Gradient*>(arguments_.d_q_data) +
-                              conversion.batch_head / arguments_.heads * strides.batch +
+                              (packed ? conversion.q_begin * strides.seqlen
+                                      : conversion.batch_head / arguments_.heads * strides.batch) +
                               head * strides.head + first_row * strides.seqlen + first_column;
         const float scale = arguments_.softmax_scale;
         // As they lie: of each eight columns, the four numbers of every thread of the query
@@ -205,10 +247,8 @@ class Converter {
             Gradient* const to = d_q + row * strides.seqlen + column;
             float2 upper{numbers.x, numbers.y};
             float2 lower{numbers.z, numbers.w};
-            const bool has_upper =
-                !partial_query_tiles || first_row + row < seqlen_q_of(arguments_);
-            const bool has_lower =
-                !partial_query_tiles || first_row + row + 8 < seqlen_q_of(arguments_);
+            const bool has_upper = !partial_query_tiles || first_row + row < seqlen_q;
+            const bool has_lower = !partial_query_tiles || first_row + row + 8 < seqlen_q;
             if constexpr (specialisation::accumulates_gradients) {
                 if (has_upper) {
                     upper = added_two(to, upper.x, upper.y, scale);

@@ -37,6 +37,7 @@ class KeyWarpgroup {
             if (work.has_tile()) {
                 work_on(work.tile);
             }
+            posted.done(lane());
         }
         if (is_store_thread()) {
             bulk_wait<0>();
@@ -94,7 +95,7 @@ class KeyWarpgroup {
 
     /// The steps that the loader posts. Where one is left out, those after it begin anew.
     __device__ __forceinline__ void follow_steps(const Tile& tile) {
-        Step posted = Step::none(is_unseen(arguments_, tile));
+        Step posted = Step::none(is_unseen(arguments_, with_rows(tile)));
         while (!posted.is_last()) {
             mbarrier_wait(shared_.q_full(query_ring_.slot), query_ring_.parity);
             posted = Step::load(shared_.step(query_ring_.slot));
@@ -448,15 +449,15 @@ class KeyWarpgroup {
         stage(state_.d_v, 1.0F, shared_.v(buffer));
         if constexpr (!d_k_has_place) {
             publish();
-            store(shared_.v(buffer), arguments_.d_v, tile);
+            store(shared_.v(buffer), arguments_.d_v, packed_d_v, tile);
             wait_for_query_warpgroup();
         }
         stage(state_.d_k, arguments_.softmax_scale, shared_.d_k());
         publish();
         if constexpr (d_k_has_place) {
-            store(shared_.v(buffer), arguments_.d_v, tile);
+            store(shared_.v(buffer), arguments_.d_v, packed_d_v, tile);
         }
-        store(shared_.d_k(), arguments_.d_k, tile);
+        store(shared_.d_k(), arguments_.d_k, packed_d_k, tile);
         if (is_store_thread()) {
             bulk_wait_read<1>();
             mbarrier_arrive(shared_.v_empty(buffer));
@@ -470,7 +471,7 @@ class KeyWarpgroup {
         if (is_store_thread()) {
             store_shared(shared_.tile(warpgroup_),
                          uint4{static_cast<uint32_t>(tile.batch), static_cast<uint32_t>(tile.head),
-                               static_cast<uint32_t>(tile.kv_start), 0});
+                               static_cast<uint32_t>(tile.kv_start), packed ? tile.place : 0});
         }
     }
     __device__ __forceinline__ Tile pick_up_tile() const {
@@ -479,7 +480,8 @@ class KeyWarpgroup {
         tile.batch = static_cast<int>(words.x);
         tile.head = static_cast<int>(words.y);
         tile.kv_start = static_cast<int>(words.z);
-        return tile;
+        tile.place = words.w;
+        return with_rows(tile);
     }
 
     /// From the registers to where the gradient lies.
@@ -496,8 +498,10 @@ class KeyWarpgroup {
             if (partial_key_tiles && key >= seqlen_kv_of(arguments_, tile)) {
                 continue;
             }
-            Gradient* const row = static_cast<Gradient*>(data) + tile.batch * strides.batch +
-                                  tile.head * strides.head + key * strides.seqlen + thread % 4 * 2;
+            Gradient* const row =
+                static_cast<Gradient*>(data) + (packed ? 0 : tile.batch * strides.batch) +
+                tile.head * strides.head + (packed ? tile.kv_begin + key : key) * strides.seqlen +
+                thread % 4 * 2;
             if constexpr (specialisation::accumulates_gradients) {
 #pragma unroll
                 for (int i = 0; i < head_dim / 8; ++i) {
@@ -564,14 +568,16 @@ class KeyWarpgroup {
         }
     }
 
-    __device__ __forceinline__ void store(uint32_t staged, const TensorMap& map,
-                                          const Tile& tile) const {
-        if (is_store_thread()) {
+    __device__ __forceinline__ void store(uint32_t staged, const TensorMap& whole,
+                                          PackedOperandIndex operand, const Tile& tile) const {
+        // Of a packed sequence without keys there is nothing to be stored.
+        if (is_store_thread() && (!packed || tile.batch >= 0)) {
+            const TensorMap& map = acquired_map_of(arguments_, whole, operand, tile.batch);
             const int first_key = warpgroup_ * keys_per_warpgroup;
 #pragma unroll
             for (int panel = 0; panel < KvTile::panels; ++panel) {
                 tma_store_4d(&map, panel * KvTile::panel_columns, tile.kv_start + first_key,
-                             tile.head, tile.batch,
+                             tile.head, packed ? 0 : tile.batch,
                              staged + panel * KvTile::panel_bytes + first_key * KvTile::row_bytes);
             }
             bulk_commit();

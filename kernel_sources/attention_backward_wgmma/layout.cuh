@@ -15,6 +15,7 @@ using specialisation::causal;
 using specialisation::fp32_gradients;
 using specialisation::grouped_heads;
 using specialisation::head_dim;
+using specialisation::packed;
 using specialisation::partial_key_tiles;
 using specialisation::partial_query_tiles;
 using specialisation::stages;
@@ -116,7 +117,9 @@ constexpr int tiles_offset = steps_offset + stages * step_bytes;
 constexpr int lse_offset = zeros_offset + 1024;
 static_assert(zeros_bytes == 1024 || tiles_offset + key_warpgroups * tile_bytes <= lse_offset);
 constexpr int delta_offset = lse_offset + stages * statistics_bytes;
-constexpr int work_bytes = 32;
+// A tile and a conversion, of which packed sequences have more to tell.
+constexpr int tile_work_bytes = packed ? 32 : 16;
+constexpr int work_bytes = 2 * tile_work_bytes;
 constexpr int work_offset = delta_offset + stages * statistics_bytes;
 constexpr int barrier_offset = work_offset + work_slots * work_bytes;
 

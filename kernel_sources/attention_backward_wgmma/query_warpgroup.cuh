@@ -26,19 +26,21 @@ class DqSum {
         : arguments_(arguments),
           added_(arguments.counters.added + tile.batch_head),
           place_(
-              accumulator_place(arguments, tile.batch_head) +
+              accumulator_of(arguments, tile) +
               (posts_steps ? 0 : static_cast<int64_t>(query_tiles_of(arguments)) * tile_elements)) {
-        if (adds && wait_for_place(arguments, tile.batch_head)) {
+        if (!packed && adds && wait_for_place(arguments, tile.batch_head)) {
             // The zeros there come before what is added.
             fence_global_before_async_proxy();
         }
     }
 
     /// Sends a part of a query tile, staged in shared memory, on its way.
-    __device__ __forceinline__ void add(const Visit& visit, int part, uint32_t staged) {
+    __device__ __forceinline__ void add(const Tile& tile, const Visit& visit, int part,
+                                        uint32_t staged) {
         int64_t before = 0;  // elements of the tiles before
         if constexpr (posts_steps) {
-            const int tiles = visit.head_in_group * query_tiles_of(arguments_) + visit.query_tile;
+            const int tiles =
+                visit.head_in_group * query_tiles_of(arguments_, tile) + visit.query_tile;
             before = static_cast<int64_t>(tiles) * tile_elements;
         } else if (part == 0) {
             place_ -= tile_elements;
@@ -75,6 +77,7 @@ class QueryWarpgroup {
             if (work.has_tile()) {
                 work_on(work.tile);
             }
+            posted.done(lane_);
         }
     }
 
@@ -84,8 +87,9 @@ class QueryWarpgroup {
         mbarrier_wait(shared_.k_full(kv_buffer), kv_ring_.parity);
         kv_ring_.advance();
         // Of the thread that adds.
-        DqSum sum(arguments_, tile, thread_ == 0);
-        for (int step = first_step_of(arguments_, tile); step >= last_step_of(tile); --step) {
+        DqSum sum(arguments_, with_rows(tile), thread_ == 0);
+        for (int step = first_step_of(arguments_, with_rows(tile)); step >= last_step_of(tile);
+             --step) {
             const Tile tile_now = in_step(tile);
             const Visit visit = visit_of(arguments_, tile_now, step);
             mbarrier_wait(shared_.d_s_full(d_s_ring_.slot), d_s_ring_.parity);
@@ -116,7 +120,7 @@ class QueryWarpgroup {
                 fence_shared_before_async_proxy();
                 named_barrier_synchronise(query_warpgroup_own, warpgroup_size);
                 if (thread_ == 0) {
-                    sum.add(visit, part, staged);
+                    sum.add(tile_now, visit, part, staged);
                 }
                 d_q_buffer_ ^= 1;
             }

@@ -11,10 +11,24 @@
 
 namespace backlight::kernel {
 
+/// A tile, or a conversion, of a packed sequence with what its place in shared memory says of it;
+/// else the same. Roles that are short of registers hold the place alone.
+__device__ __forceinline__ Tile with_rows(const Tile& tile) {
+    Tile result = tile;
+    if constexpr (packed) {
+        const uint4 rows = load_shared<uint4>(tile.place);
+        result.seqlen_q = static_cast<int>(rows.x);
+        result.seqlen_kv = static_cast<int>(rows.y);
+        result.first_row = static_cast<int>(rows.z);
+        result.kv_begin = static_cast<int>(rows.w);
+    }
+    return result;
+}
+
 /// The same tile, of which nothing that is worked out in a step is held across steps: roles that
 /// walk are short of registers.
 __device__ __forceinline__ Tile in_step(const Tile& tile) {
-    Tile result = tile;
+    Tile result = with_rows(tile);
     if constexpr (posts_steps) {
         result.kv_start = static_cast<int>(opaque(static_cast<uint32_t>(tile.kv_start)));
     }
@@ -41,6 +55,12 @@ __device__ __forceinline__ int visited_tiles_of(const WgmmaArguments& arguments,
 }
 
 __device__ __forceinline__ int first_step_of(const WgmmaArguments& arguments, const Tile& tile) {
+    if constexpr (packed) {
+        // Queries without keys are many, and see none.
+        if (is_unseen(arguments, tile)) {
+            return -1;
+        }
+    }
     return (posts_steps ? visited_tiles_of(arguments, tile) * heads_per_kv_head_of(arguments)
                         : query_tiles_of(arguments)) -
            1;

@@ -66,6 +66,39 @@ TEST_CASE("packed sequences: tickets in another order than turns are a deadlock"
     require_found(faults);
 }
 
+TEST_CASE("packed sequences: faults of wgmma in their tensor maps and places are found") {
+    const auto wgmma = [](std::string from, std::string to) {
+        return edit_of("attention_backward_wgmma", std::move(from), std::move(to));
+    };
+    const std::vector<PlantedFault> faults = {
+        {"maps of inputs that are not acquired",
+         {wgmma("acquire_tensor_map(arguments_.packed.maps + tile.batch * packed_operands + "
+                "operand);",
+                ";")},
+         run_of("wgmma"),
+         {FaultKind::missing_proxy_fence}},
+        {"maps of dK and dV that are not acquired",
+         {wgmma("        acquire_tensor_map(&map);", "        ;")},
+         run_of("wgmma"),
+         {FaultKind::missing_proxy_fence}},
+        {"dK and dV of a sequence without keys",
+         {wgmma("is_store_thread() && (!packed || tile.batch >= 0)", "is_store_thread()")},
+         run_of("wgmma"),
+         {FaultKind::invalid_tensor_map, FaultKind::misaligned, FaultKind::out_of_bounds,
+          FaultKind::missing_proxy_fence}},
+        {"a piece of work that is given back before it is done",
+         {wgmma("        if constexpr (!packed) {\n"
+                "            // None may",
+                "        {\n"
+                "            // None may")},
+         run_of("wgmma"),
+         {FaultKind::arrival_overflow, FaultKind::deadlock, FaultKind::data_race,
+          FaultKind::missed_phase},
+         5},
+    };
+    require_found(faults);
+}
+
 TEST_CASE("packed sequences: faults in which rows they have are found") {
     const std::vector<PlantedFault> faults = {
         {"a sequence of queries alone without a tile",

@@ -1,11 +1,12 @@
 // Packed sequences on the emulated device against fp64, by the register-resident mma kernel with
-// the conversion of dQ in a kernel of its own (v4) and in its own blocks (v5). What no sequence has
-// holds NaN, and must stay as it was.
+// the conversion of dQ in a kernel of its own (v4) and in its own blocks (v5), and by wgmma. What
+// no sequence has holds NaN, and must stay as it was.
 #include <array>
 #include <limits>
 #include <utility>
 #include <vector>
 
+#include "attention/family_support.hpp"
 #include "emulated_test_support.hpp"
 #include "verification/packing.hpp"
 
@@ -15,7 +16,11 @@ namespace {
 
 using verification::PackingKind;
 
-constexpr std::array presets = {"v4", "v5"};
+constexpr std::array presets = {"v4", "v5", "wgmma"};
+
+bool is_taken(const AttentionProblem& problem, const char* preset) {
+    return !attention::unsupported_feature(problem, kernel_preset(preset).family);
+}
 
 tool::CheckedProblem packed(const AttentionProblem& problem, PackingKind kind) {
     tool::CheckedProblem checked{.problem = problem, .repeats = 1};
@@ -34,10 +39,12 @@ AttentionProblem problem_of(std::int64_t batch, std::int64_t seqlen_q, std::int6
             .head_dim = head_dim};
 }
 
-void require_right_by_both(EmulatedSession& session, const tool::CheckedProblem& problem) {
+void require_right_by_all(EmulatedSession& session, const tool::CheckedProblem& problem) {
     for (const char* preset : presets) {
-        CAPTURE(preset);
-        require_right(session, problem, kernel_preset(preset));
+        if (is_taken(problem.problem, preset)) {
+            CAPTURE(preset);
+            require_right(session, problem, kernel_preset(preset));
+        }
     }
 }
 
@@ -45,7 +52,7 @@ TEST_CASE("packed sequences of any lengths match fp64 with rows between them and
     EmulatedSession session;
     for (const PackingKind kind : verification::packing_kinds) {
         CAPTURE(to_string(kind));
-        require_right_by_both(session, packed(problem_of(6, 130, 100), kind));
+        require_right_by_all(session, packed(problem_of(6, 130, 100), kind));
     }
 }
 
@@ -55,12 +62,12 @@ TEST_CASE("packed sequences match fp64 under masks that go by the lengths of eac
         AttentionProblem causal = problem_of(5, 100, 140);
         causal.causal = true;
         causal.mask_alignment = alignment;
-        require_right_by_both(session, packed(causal, PackingKind::mixed));
+        require_right_by_all(session, packed(causal, PackingKind::mixed));
         AttentionProblem window = problem_of(5, 140, 100);
         window.window_left = 30;
         window.window_right = 9;
         window.mask_alignment = alignment;
-        require_right_by_both(session, packed(window, PackingKind::padded));
+        require_right_by_all(session, packed(window, PackingKind::padded));
     }
 }
 
@@ -76,7 +83,7 @@ TEST_CASE("packed sequences match fp64 with groups of heads and other layouts an
     for (const tool::Layout layout : {tool::Layout::bshd, tool::Layout::padded}) {
         tool::CheckedProblem checked = packed(problem, PackingKind::padded);
         checked.layout = layout;
-        require_right_by_both(session, checked);
+        require_right_by_all(session, checked);
     }
 }
 
@@ -89,7 +96,7 @@ TEST_CASE("gradients of packed sequences are added to what is there and to nothi
     problem.gradient_type = GradientType::fp32;
     problem.accumulate_gradients = true;
     for (const PackingKind kind : {PackingKind::mixed, PackingKind::padded}) {
-        require_right_by_both(session, packed(problem, kind));
+        require_right_by_all(session, packed(problem, kind));
     }
 }
 
@@ -114,7 +121,7 @@ tool::CheckedProblem deterministic(bool masked) {
 
 TEST_CASE("deterministic: packed sequences have the same bits by any number of host threads") {
     for (const bool masked : {false, true}) {
-        for (const char* preset : presets) {
+        for (const char* preset : {"v4", "v5"}) {
             CAPTURE(preset);
             EmulatedSession session;
             require_right(session, deterministic(masked), kernel_preset(preset));
@@ -130,7 +137,7 @@ TEST_CASE("more packed sequences than a warp has lanes are found") {
     EmulatedSession session;
     AttentionProblem problem = problem_of(70, 40, 40);
     problem.heads = 1;
-    require_right_by_both(session, packed(problem, PackingKind::padded));
+    require_right_by_all(session, packed(problem, PackingKind::padded));
 }
 
 TEST_CASE("one plan serves other packings of the same totals") {
@@ -139,11 +146,30 @@ TEST_CASE("one plan serves other packings of the same totals") {
     const tool::CheckedProblem first = packed(problem, PackingKind::padded);
     tool::CheckedProblem second = first;
     second.packing = verification::make_packing(problem, PackingKind::mixed);
-    const auto plan = session.runtime().backward(first.problem, kernel_preset("v5"));
-    for (const tool::CheckedProblem& checked : {first, second}) {
-        tool::ProblemCheck check(session.kernels(), checked);
-        require_passed(check.check("v5", *plan));
+    for (const char* preset : presets) {
+        const auto plan = session.runtime().backward(first.problem, kernel_preset(preset));
+        for (const tool::CheckedProblem& checked : {first, second}) {
+            tool::ProblemCheck check(session.kernels(), checked);
+            require_passed(check.check(preset, *plan));
+        }
     }
+}
+
+TEST_CASE("packed sequences of several key tiles of wgmma match fp64 at both head dimensions") {
+    EmulatedSession session;
+    AttentionProblem problem = problem_of(5, 150, 300);
+    problem.causal = true;
+    for (const std::int64_t head_dim : {64, 128}) {
+        problem.head_dim = head_dim;
+        for (const GradientType type : {GradientType::input, GradientType::fp32}) {
+            problem.gradient_type = type;
+            require_right(session, packed(problem, PackingKind::padded), kernel_preset("wgmma"));
+        }
+    }
+    problem.heads = 6;
+    problem.heads_kv = 2;
+    problem.window_left = 100;
+    require_right(session, packed(problem, PackingKind::mixed), kernel_preset("wgmma"));
 }
 
 TEST_CASE("no schedule changes dK and dV of packed sequences") {
@@ -168,6 +194,9 @@ void require_harmless_nonsense(const AttentionProblem& problem) {
                                                              {-1, -1, -1, -1, -1},
                                                              {0, 0, 0, 0, 401}};
     for (const char* preset : presets) {
+        if (!is_taken(checked.problem, preset)) {
+            continue;
+        }
         const auto plan = session.runtime().backward(checked.problem, kernel_preset(preset));
         for (const std::vector<std::int32_t>& offsets : nonsense) {
             verification::Packing packing{.cu_seqlens_q = offsets,

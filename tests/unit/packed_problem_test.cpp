@@ -91,7 +91,7 @@ TEST_CASE("totals and numbers of packed sequences beyond what kernels count are 
     CHECK_NOTHROW(attention::validate(many));
 }
 
-TEST_CASE("mma_resident alone takes packed sequences, whose lengths are no constants") {
+TEST_CASE("mma alone takes no packed sequences, whose lengths are no constants") {
     CHECK_NOTHROW(attention::validate(kernel_preset("v5"), packed, blackwell()));
     check_refused(ErrorCode::unsupported, {"packed is given", "it must be left out", "mma"},
                   [] { attention::validate(kernel_preset("v3"), packed, blackwell()); });

@@ -92,6 +92,16 @@ DeltaKernelArguments delta_arguments(const AttentionProblem& problem, const Tile
     operand(kernel::packed_d_o, "d_o", tensors.d_o, output_extents(problem), config.block_q, false);
     operand(kernel::packed_k, "k", tensors.k, key_extents(problem), config.block_kv, true);
     operand(kernel::packed_v, "v", tensors.v, value_extents(problem), config.block_kv, true);
+    packed.operands_used = kernel::packed_inputs;
+    if (config.family == KernelFamily::wgmma && problem.gradient_type != GradientType::fp32) {
+        operand(kernel::packed_d_q, "d_q", tensors.d_q, query_extents(problem), config.block_q,
+                false);
+        operand(kernel::packed_d_k, "d_k", tensors.d_k, key_extents(problem),
+                wgmma_keys_per_warpgroup, true);
+        operand(kernel::packed_d_v, "d_v", tensors.d_v, value_extents(problem),
+                wgmma_keys_per_warpgroup, true);
+        packed.operands_used = kernel::packed_operands;
+    }
     packed.order = layout.packed_order(workspace);
     packed.maps = layout.packed_maps(workspace);
     packed.heads_kv = static_cast<int>(problem.effective_heads_kv());

@@ -169,6 +169,9 @@ MainArguments main_arguments(const AttentionProblem& problem, const TileConfig& 
     if (config.family == KernelFamily::wgmma) {
         kernel::WgmmaArguments arguments =
             wgmma_arguments(problem, config, tensors, layout, workspace);
+        if (problem.packed) {
+            return {arguments};  // The delta kernel makes maps of them.
+        }
         encode_operands(arguments);
         if (problem.gradient_type == GradientType::fp32) {
             return {arguments};  // Plain stores.

@@ -198,6 +198,17 @@ void set_rounds(Arguments& arguments, const AttentionProblem& problem,
     arguments.accumulator_heads = static_cast<int>(rounds.accumulator_heads);
 }
 
+/// Where kernels find what the delta kernel has prepared of packed sequences.
+template <typename Arguments>
+void set_packed_work(Arguments& arguments, const AttentionProblem& problem,
+                     const WorkspaceLayout& layout, void* workspace) noexcept {
+    if (problem.packed) {
+        arguments.packed = {.order = layout.packed_order(workspace),
+                            .maps = layout.packed_maps(workspace),
+                            .sequences = static_cast<int>(problem.batch)};
+    }
+}
+
 /// dK and dV of kernels that store them by plain stores.
 template <typename Arguments>
 void set_key_gradients(Arguments& arguments, const BackwardTensors& tensors) noexcept {

@@ -66,11 +66,7 @@ kernel::MmaResidentArguments mma_resident_arguments(const AttentionProblem& prob
     set_rounds(arguments, problem, rounds);
     arguments.heads_per_group = static_cast<int>(rounds.group_heads);
     arguments.turns = layout.turn_counters(workspace);
-    if (problem.packed) {
-        arguments.packed = {.order = layout.packed_order(workspace),
-                            .maps = layout.packed_maps(workspace),
-                            .sequences = static_cast<int>(problem.batch)};
-    }
+    set_packed_work(arguments, problem, layout, workspace);
     return arguments;
 }
 

@@ -173,7 +173,7 @@ std::size_t shared_memory_bytes(const TileConfig& config,
         // Four a buffer of K and V and a stage, four for the two buffers of dS, two a ticket, and
         // three of the conversion.
         const std::size_t barriers = 4 * kv_buffers + 4 * stages + 4 + 2 * work_slots + 3;
-        constexpr std::size_t work_bytes = 32 * work_slots;
+        const std::size_t work_bytes = (problem.packed ? 64 : 32) * work_slots;
         return kv_buffers * kv_tiles + query_tiles + score_tiles + d_q_parts + d_k + conversion +
                statistics + work_bytes + barriers * barrier_bytes;
     }

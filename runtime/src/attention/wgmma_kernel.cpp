@@ -51,7 +51,10 @@ kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem, const Ti
     arguments.d_q_accumulator = layout.d_q_accumulator(workspace);
     set_problem(arguments, problem);
     set_key_tiles(arguments, problem);
-    set_rounds(arguments, problem, Rounds(problem, config));
+    const Rounds rounds(problem, config);
+    set_rounds(arguments, problem, rounds);
+    arguments.heads_per_group = static_cast<int>(rounds.group_heads);
+    set_packed_work(arguments, problem, layout, workspace);
     arguments.d_q_data = tensors.d_q.data;
     arguments.d_k_data = tensors.d_k.data;
     arguments.d_v_data = tensors.d_v.data;
