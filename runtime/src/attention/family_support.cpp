@@ -50,6 +50,7 @@ constexpr Features features_of(KernelFamily family) {
                     .window = true,
                     .fp32_gradients = true,
                     .accumulated_gradients = true,
+                    .deterministic = true,
                     .packed = true};
         case KernelFamily::mma_resident:
             return {.any_head_dim_up_to = 256,
