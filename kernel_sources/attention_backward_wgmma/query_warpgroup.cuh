@@ -131,10 +131,13 @@ class QueryWarpgroup {
                 if constexpr (deterministic) {
                     // Both take a while, beside the product: one warp each.
                     if (part == 0 && thread_ == warp_size) {
-                        sum.wait_for_turn(tile_now, visit);
+                        const Tile again = in_step(tile);
+                        sum.wait_for_turn(again, visit_of(arguments_, again, step));
                     }
-                    if (part == 0 && thread_ == 0 && step != first_step_of(arguments_, tile_now)) {
-                        sum.count_turn(tile_now, visit_of(arguments_, tile_now, step + 1));
+                    if (part == 0 && thread_ == 0 &&
+                        step != first_step_of(arguments_, in_step(tile))) {
+                        const Tile again = in_step(tile);
+                        sum.count_turn(again, visit_of(arguments_, again, step + 1));
                     }
                 }
                 // The buffer's last way out has begun two parts ago.

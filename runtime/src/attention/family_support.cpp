@@ -148,9 +148,6 @@ std::optional<Unsupported> unsupported_feature(const AttentionProblem& problem,
     if (!features.deterministic && problem.deterministic) {
         return Unsupported{"deterministic is true", "it must be false"};
     }
-    if (problem.deterministic && has_wide_heads(problem)) {
-        return Unsupported{"deterministic is true", "head_dim and head_dim_v must be at most 128"};
-    }
     return std::nullopt;
 }
 
