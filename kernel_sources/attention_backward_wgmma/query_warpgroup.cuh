@@ -22,7 +22,8 @@ namespace backlight::kernel {
 class DqSum {
   public:
     /// Waits until the head's place is free: most often it has been for long.
-    __device__ __forceinline__ DqSum(const WgmmaArguments& arguments, const Tile& tile, bool adds)
+    __device__ __forceinline__ DqSum(const WgmmaArguments& arguments, const HeldTile& tile,
+                                     bool adds)
         : arguments_(arguments),
           added_(arguments.counters.added + tile.batch_head),
           place_(
@@ -35,7 +36,7 @@ class DqSum {
     }
 
     /// Sends a part of a query tile, staged in shared memory, on its way.
-    __device__ __forceinline__ void add(const Tile& tile, const Visit& visit, int part,
+    __device__ __forceinline__ void add(const HeldTile& tile, const Visit& visit, int part,
                                         uint32_t staged) {
         int64_t before = 0;  // elements of the tiles before
         if constexpr (posts_steps) {
@@ -73,7 +74,7 @@ class QueryWarpgroup {
 
     __device__ __forceinline__ void work() {
         PostedWork posted(shared_);
-        for (Work work = posted.next(lane_); !work.is_end(); work = posted.next(lane_)) {
+        for (HeldWork work = posted.next(lane_); !work.is_end(); work = posted.next(lane_)) {
             if (work.has_tile()) {
                 work_on(work.tile);
             }
@@ -82,7 +83,7 @@ class QueryWarpgroup {
     }
 
   private:
-    __device__ __forceinline__ void work_on(const Tile& tile) {
+    __device__ __forceinline__ void work_on(const HeldTile& tile) {
         const int kv_buffer = kv_ring_.slot;
         mbarrier_wait(shared_.k_full(kv_buffer), kv_ring_.parity);
         kv_ring_.advance();
@@ -90,7 +91,7 @@ class QueryWarpgroup {
         DqSum sum(arguments_, with_rows(tile), thread_ == 0);
         for (int step = first_step_of(arguments_, with_rows(tile)); step >= last_step_of(tile);
              --step) {
-            const Tile tile_now = in_step(tile);
+            const HeldTile tile_now = in_step(tile);
             const Visit visit = visit_of(arguments_, tile_now, step);
             mbarrier_wait(shared_.d_s_full(d_s_ring_.slot), d_s_ring_.parity);
 #pragma unroll
@@ -138,7 +139,7 @@ class QueryWarpgroup {
     /// d_q = dS · K, of the 64 columns of K that lie in the panel. A key warpgroup whose keys the
     /// query tile does not see has left it out.
     __device__ __forceinline__ void multiply_seen(AccumulatorRegister (&d_q)[d_q_part_columns / 2],
-                                                  const Tile& tile, const Visit& visit,
+                                                  const HeldTile& tile, const Visit& visit,
                                                   uint32_t d_s_tile, uint32_t k_panel) const {
         constexpr int slices_each = key_slices / key_warpgroups;
         if constexpr (posts_steps && has_edges) {

@@ -11,12 +11,56 @@
 
 namespace backlight::kernel {
 
+// What roles hold of a ticket. Where sequences are packed, that lies in shared memory until the
+// work is done, and they hold where.
+
+template <bool packed>
+struct Held {
+    using Tile = kernel::Tile;
+    using Conversion = kernel::Conversion;
+    using Work = kernel::Work;
+};
+template <>
+struct Held<true> {
+    struct Tile : kernel::Tile {
+        uint32_t place;
+    };
+    struct Conversion : kernel::Conversion {
+        uint32_t place;
+    };
+    struct Work {
+        Tile tile;
+        Conversion conversion;
+
+        __device__ __forceinline__ bool has_tile() const { return tile.batch_head >= 0; }
+        __device__ __forceinline__ bool has_conversion() const {
+            return conversion.batch_head >= 0;
+        }
+        __device__ __forceinline__ bool is_end() const {
+            return tile.batch_head == kernel::Work::end;
+        }
+    };
+};
+using HeldTile = Held<packed>::Tile;
+using HeldConversion = Held<packed>::Conversion;
+using HeldWork = Held<packed>::Work;
+
+/// Where the rest is, 16 bytes; of packed sequences alone.
+template <typename Part>
+__device__ __forceinline__ uint32_t place_of(const Part& part) {
+    return part.place;
+}
+template <typename Part>
+__device__ __forceinline__ void set_place(Part& part, uint32_t place) {
+    part.place = place;
+}
+
 /// A tile, or a conversion, of a packed sequence with what its place in shared memory says of it;
 /// else the same. Roles that are short of registers hold the place alone.
-__device__ __forceinline__ Tile with_rows(const Tile& tile) {
-    Tile result = tile;
+__device__ __forceinline__ HeldTile with_rows(const HeldTile& tile) {
+    HeldTile result = tile;
     if constexpr (packed) {
-        const uint4 rows = load_shared<uint4>(tile.place);
+        const uint4 rows = load_shared<uint4>(place_of(tile));
         result.seqlen_q = static_cast<int>(rows.x);
         result.seqlen_kv = static_cast<int>(rows.y);
         result.first_row = static_cast<int>(rows.z);
@@ -27,8 +71,8 @@ __device__ __forceinline__ Tile with_rows(const Tile& tile) {
 
 /// The same tile, of which nothing that is worked out in a step is held across steps: roles that
 /// walk are short of registers.
-__device__ __forceinline__ Tile in_step(const Tile& tile) {
-    Tile result = with_rows(tile);
+__device__ __forceinline__ HeldTile in_step(const HeldTile& tile) {
+    HeldTile result = with_rows(tile);
     if constexpr (posts_steps) {
         result.kv_start = static_cast<int>(opaque(static_cast<uint32_t>(tile.kv_start)));
     }
@@ -49,12 +93,14 @@ struct Visit {
 };
 
 /// Query tiles of a head that see any of the tile's keys.
-__device__ __forceinline__ int visited_tiles_of(const WgmmaArguments& arguments, const Tile& tile) {
+__device__ __forceinline__ int visited_tiles_of(const WgmmaArguments& arguments,
+                                                const HeldTile& tile) {
     const int first = first_query_of(arguments, tile) / block_q;
     return (queries_end_of(arguments, tile) + block_q - 1) / block_q - first;
 }
 
-__device__ __forceinline__ int first_step_of(const WgmmaArguments& arguments, const Tile& tile) {
+__device__ __forceinline__ int first_step_of(const WgmmaArguments& arguments,
+                                             const HeldTile& tile) {
     if constexpr (packed) {
         // Queries without keys are many, and see none.
         if (is_unseen(arguments, tile)) {
@@ -66,12 +112,12 @@ __device__ __forceinline__ int first_step_of(const WgmmaArguments& arguments, co
            1;
 }
 /// It lies behind the first where no query sees the tile.
-__device__ __forceinline__ int last_step_of(const Tile& tile) {
+__device__ __forceinline__ int last_step_of(const HeldTile& tile) {
     return posts_steps ? 0 : tile.first_query_tile();
 }
 
 /// Heads come one after another, each from the last of its query tiles to the first.
-__device__ __forceinline__ Visit visit_of(const WgmmaArguments& arguments, const Tile& tile,
+__device__ __forceinline__ Visit visit_of(const WgmmaArguments& arguments, const HeldTile& tile,
                                           int step) {
     if constexpr (!posts_steps) {
         return {step, 0};
@@ -91,7 +137,7 @@ __device__ __forceinline__ Visit visit_of(const WgmmaArguments& arguments, const
 
 /// A bit a key warpgroup: those of which the query tile sees any key.
 __device__ __forceinline__ uint32_t seen_warpgroups(const WgmmaArguments& arguments,
-                                                    const Tile& tile, int query_start) {
+                                                    const HeldTile& tile, int query_start) {
     uint32_t seen = 0;
 #pragma unroll
     for (int warpgroup = 0; warpgroup < key_warpgroups; ++warpgroup) {
@@ -113,7 +159,7 @@ class Step {
     }
     __device__ __forceinline__ explicit Step(uint32_t word) : word_(word) {}
 
-    __device__ __forceinline__ static Step of(const WgmmaArguments& arguments, const Tile& tile,
+    __device__ __forceinline__ static Step of(const WgmmaArguments& arguments, const HeldTile& tile,
                                               int step, int query_start) {
         uint32_t word = seen_warpgroups(arguments, tile, query_start);
         if constexpr (has_edges) {
@@ -128,7 +174,7 @@ class Step {
         if (step == last_step_of(tile)) {
             word |= last_bit;
         } else {
-            const Tile again = in_step(tile);
+            const HeldTile again = in_step(tile);
             const Visit next = visit_of(arguments, again, step - 1);
             word |= next_seen_bit * seen_warpgroups(arguments, again, next.query_start());
         }
