@@ -342,9 +342,7 @@ class PostedWork {
         };
         HeldWork work;
         work.tile = {number(tile.y), number(tile.z), number(tile.x), number(tile.w)};
-        work.conversion.batch_head = number(conversion.x);
-        work.conversion.first_query_tile = number(conversion.y);
-        work.conversion.query_tiles = number(conversion.z);
+        work.conversion = {number(conversion.x), number(conversion.y), number(conversion.z)};
         if constexpr (packed) {
             set_place(work.tile, shared_.work(slot) + 16);
             set_place(work.conversion, shared_.work(slot) + tile_work_bytes + 16);

@@ -24,9 +24,18 @@ template <>
 struct Held<true> {
     struct Tile : kernel::Tile {
         uint32_t place;
+
+        __device__ __forceinline__ Tile() {}
+        __device__ __forceinline__ Tile(const kernel::Tile& tile) : kernel::Tile(tile) {}
+        __device__ __forceinline__ Tile(int batch, int head, int batch_head, int kv_start)
+            : kernel::Tile{batch, head, batch_head, kv_start} {}
     };
     struct Conversion : kernel::Conversion {
         uint32_t place;
+
+        __device__ __forceinline__ Conversion() {}
+        __device__ __forceinline__ Conversion(int batch_head, int first_query_tile, int query_tiles)
+            : kernel::Conversion{batch_head, first_query_tile, query_tiles} {}
     };
     struct Work {
         Tile tile;
