@@ -1,8 +1,8 @@
 // The attention backward for Hopper: wgmma and TMA, the work divided among specialised warpgroups.
 //
 // A block works on tiles of block_kv = 128 keys and values of one head, and walks over the queries
-// in tiles of 64. Everything is computed transposed, with keys as rows, so that P and dS are fed
-// to the next product from the registers in which they arise:
+// of the heads that use it in tiles of 64. Everything is computed transposed, with keys as rows, so
+// that P and dS are fed to the next product from the registers in which they arise:
 //
 //     Sᵀ  = K Qᵀ         dPᵀ = V dOᵀ
 //     P   = exp(scale · S − LSE)
@@ -48,6 +48,11 @@
 // DqSum and Converter), but only for lower tickets, whose blocks are running. They visit queries
 // from the last to the first: the tiles on the diagonal then come last, and the second key
 // warpgroup leaves out the one that sees none of its keys.
+//
+// That is of equal lengths in whole tiles. Of other masks, lengths and groups of heads the loader
+// knows which query tiles are visited and leaves a word for the key warpgroups beside each of them:
+// which of their keys it sees, and whether scores are hidden (walk.cuh, posts_steps). They step
+// through those that see their keys as above, and leave out the others.
 //
 // dQ and dK lack the factor softmax_scale until they are stored.
 #include "arguments/attention_backward.h"

@@ -58,8 +58,9 @@ class KeyWarp {
             work_on_queries();
         }
         if constexpr (deterministic) {
-            // Ahead of the next kernel's start: others wait for it.
+            // Others wait for it, and when the next kernel may start nobody is to wait any more.
             count_last_turn();
+            __syncthreads();
         }
         allow_next_kernel();
         tell_added();

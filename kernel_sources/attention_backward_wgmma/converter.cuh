@@ -245,11 +245,24 @@ class Converter {
                 continue;
             }
             Gradient* const to = d_q + row * strides.seqlen + column;
-            if (!partial_query_tiles || first_row + row < seqlen_q) {
-                store_two(to, numbers.x * scale, numbers.y * scale);
+            float2 upper{numbers.x, numbers.y};
+            float2 lower{numbers.z, numbers.w};
+            const bool has_upper = !partial_query_tiles || first_row + row < seqlen_q;
+            const bool has_lower = !partial_query_tiles || first_row + row + 8 < seqlen_q;
+            if constexpr (specialisation::accumulates_gradients) {
+                if (has_upper) {
+                    upper = added_two(to, upper.x, upper.y, scale);
+                }
+                if (has_lower) {
+                    lower = added_two(to + 8 * strides.seqlen, lower.x, lower.y, scale);
+                }
             }
-            if (!partial_query_tiles || first_row + row + 8 < seqlen_q) {
-                store_two(to + 8 * strides.seqlen, numbers.z * scale, numbers.w * scale);
+            if (has_upper) {
+                store_two(to, upper.x * scale_at_store(scale), upper.y * scale_at_store(scale));
+            }
+            if (has_lower) {
+                store_two(to + 8 * strides.seqlen, lower.x * scale_at_store(scale),
+                          lower.y * scale_at_store(scale));
             }
         }
     }

@@ -55,7 +55,8 @@ class KeyWarpgroup {
             put_down(tile);
         }
         mbarrier_wait(shared_.k_full(kv_ring_.slot), kv_ring_.parity);
-        if constexpr (k_resident) {
+        // Of keys that no query sees there is no K.
+        if (k_resident && !(posts_steps && is_unseen(arguments_, tile))) {
             load_operand(state_.k, shared_.k(kv_ring_.slot));
         }
         if constexpr (posts_steps) {
@@ -491,9 +492,9 @@ class KeyWarpgroup {
 
     /// From the registers to where the gradient lies.
     template <int columns>
-    __device__ __forceinline__ void store_rows(
-        const AccumulatorRegister (&gradient)[gradient_registers], float scale, void* data,
-        const Strides& strides, const HeldTile& tile) const {
+    __device__ __forceinline__ void store_rows(AccumulatorRegister (&gradient)[gradient_registers],
+                                               float scale, void* data, const Strides& strides,
+                                               const HeldTile& tile) const {
         const int thread = static_cast<int>(opaque(static_cast<uint32_t>(thread_)));
         const int first_key = tile.kv_start + warpgroup_ * keys_per_warpgroup +
                               thread / warp_size * 16 + thread % warp_size / 4;
@@ -507,11 +508,22 @@ class KeyWarpgroup {
                 static_cast<Gradient*>(data) + (packed ? 0 : tile.batch * strides.batch) +
                 tile.head * strides.head + (packed ? tile.kv_begin + key : key) * strides.seqlen +
                 thread % 4 * 2;
+            if constexpr (specialisation::accumulates_gradients) {
+#pragma unroll
+                for (int i = 0; i < head_dim / 8; ++i) {
+                    if (i * 8 < columns) {
+                        const float2 sums = added_two(row + i * 8, gradient[4 * i + 2 * half],
+                                                      gradient[4 * i + 2 * half + 1], scale);
+                        gradient[4 * i + 2 * half] = sums.x;
+                        gradient[4 * i + 2 * half + 1] = sums.y;
+                    }
+                }
+            }
 #pragma unroll
             for (int i = 0; i < head_dim / 8; ++i) {
                 if (i * 8 < columns) {
-                    store_two(row + i * 8, gradient[4 * i + 2 * half] * scale,
-                              gradient[4 * i + 2 * half + 1] * scale);
+                    store_two(row + i * 8, gradient[4 * i + 2 * half] * scale_at_store(scale),
+                              gradient[4 * i + 2 * half + 1] * scale_at_store(scale));
                 }
             }
         }

@@ -122,10 +122,16 @@ __device__ __forceinline__ int first_step_of(const WgmmaArguments& arguments,
 }
 /// It lies behind the first where no query sees the tile.
 __device__ __forceinline__ int last_step_of(const HeldTile& tile) {
-    return posts_steps ? 0 : tile.first_query_tile();
+    if constexpr (posts_steps) {
+        return 0;
+    } else {
+        return tile.first_query_tile();
+    }
 }
 
-/// Heads come one after another, each from the last of its query tiles to the first.
+/// From the last query tile to the first, each of all heads of the group before the next: blocks
+/// with keys of the same head go side by side then, whatever their masks leave out, and meet the
+/// same queries and parts of dQ in the L2 cache.
 __device__ __forceinline__ Visit visit_of(const WgmmaArguments& arguments, const HeldTile& tile,
                                           int step) {
     if constexpr (!posts_steps) {
@@ -135,11 +141,10 @@ __device__ __forceinline__ Visit visit_of(const WgmmaArguments& arguments, const
         if constexpr (!grouped_heads) {
             return {first + step, 0};
         } else {
-            const int tiles = visited_tiles_of(arguments, tile);
-            const int heads_after =
-                static_cast<int>(static_cast<uint32_t>(step) / static_cast<uint32_t>(tiles));
-            return {first + step - heads_after * tiles,
-                    heads_per_kv_head_of(arguments) - 1 - heads_after};
+            const int heads = heads_per_kv_head_of(arguments);
+            const int tiles_before =
+                static_cast<int>(static_cast<uint32_t>(step) / static_cast<uint32_t>(heads));
+            return {first + tiles_before, step - tiles_before * heads};
         }
     }
 }

@@ -17,10 +17,10 @@ using namespace mma_resident_edits;
 using enum FaultKind;
 using emulation::GridOrder;
 
-/// Heads of eight key tiles, so that every element of dQ has many parts; in fp32 each order of them
+/// Heads of six key tiles, so that every element of dQ has many parts; in fp32 each order of them
 /// shows.
 tool::CheckedProblem problem_of(bool causal) {
-    tool::CheckedProblem problem = square_problem(1, 3, 512, 64, causal);
+    tool::CheckedProblem problem = square_problem(1, 2, 384, 64, causal);
     problem.problem.gradient_type = GradientType::fp32;
     problem.problem.deterministic = true;
     problem.repeats = 1;
@@ -31,9 +31,9 @@ tool::CheckedProblem uneven() {
     tool::CheckedProblem problem = problem_of(false);
     problem.problem.heads = 4;
     problem.problem.heads_kv = 2;
-    problem.problem.seqlen_q = 300;
-    problem.problem.seqlen_kv = 420;
-    problem.problem.window_left = 150;
+    problem.problem.seqlen_q = 200;
+    problem.problem.seqlen_kv = 330;
+    problem.problem.window_left = 110;
     problem.problem.window_right = 70;
     return problem;
 }
@@ -41,8 +41,8 @@ tool::CheckedProblem uneven() {
 void require_same_bits_side_by_side(const tool::CheckedProblem& problem) {
     for (const char* preset : {"v4", "v5"}) {
         CAPTURE(preset);
-        require_same_bits(problem, kernel_preset(preset),
-                          std::array{GridOrder::ascending, GridOrder::random}, std::array{1, 2, 7});
+        require_same_bits(problem, kernel_preset(preset), std::array{GridOrder::random},
+                          std::array{1, 2, 7});
     }
 }
 
@@ -63,7 +63,7 @@ TEST_CASE("deterministic: query tiles of 64 and a mask over unequal lengths give
 
 TEST_CASE("deterministic: no schedule is reported or changes a bit") {
     EmulatedSession session;
-    require_same_bits(session, uneven(), kernel_preset("v5"), 20);
+    require_same_bits(session, uneven(), kernel_preset("v5"), 10);
 }
 
 /// Whether any of so many runs side by side has other bits of dQ than the first.
@@ -90,9 +90,9 @@ TEST_CASE("deterministic: additions out of turn change the bits of dQ") {
     constexpr int runs = 12;
     CHECK_FALSE(bits_change({}, runs));
     CHECK(bits_change({edit("if (before > 0) {", "if (false) {")}, runs));
-    CHECK(bits_change({edit("if (before > 0) {", "if (before > 1) {")}, runs));
+    // The first two may change places: a + b is b + a.
+    CHECK(bits_change({edit("if (before > 0) {", "if (before > 2) {")}, runs));
     CHECK(bits_change({edit("static_cast<uint32_t>(before));", "1);")}, runs));
-    CHECK(bits_change({{"attention_backward_delta.cu", "+ tile] = 0;", "+ tile];"}}, runs));
 }
 
 TEST_CASE("deterministic: a turn that never comes is a deadlock") {
@@ -105,6 +105,11 @@ TEST_CASE("deterministic: a turn that never comes is a deadlock") {
         {"a turn too late",
          {edit("if (before > 0) {", "{"),
           edit("static_cast<uint32_t>(before));", "static_cast<uint32_t>(before + 1));")},
+         run,
+         {deadlock}},
+        // Memory that nothing has written holds the largest number, after which comes 0.
+        {"counters not reset",
+         {{"attention_backward_delta.cu", "+ tile] = 0;", "+ tile];"}},
          run,
          {deadlock}},
         {"turns at all but the last query tile not counted",

@@ -108,7 +108,7 @@ void require_same_bits(EmulatedSession& session, tool::CheckedProblem problem,
     const auto plan = session.runtime().backward(problem.problem, config);
     const std::string name = to_string(config);
     CAPTURE(name);
-    SameBits bits(problem.problem);
+    SameBits bits(problem.problem.deterministic);
     for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
         CAPTURE(seed);
         session.reseed(seed);
@@ -120,7 +120,7 @@ void require_same_bits(EmulatedSession& session, tool::CheckedProblem problem,
 void require_same_bits(tool::CheckedProblem problem, const TileConfig& config,
                        std::span<const emulation::GridOrder> orders, std::span<const int> threads) {
     problem.repeats = 2;  // the second in the workspace that the first has left
-    SameBits bits(problem.problem);
+    SameBits bits(problem.problem.deterministic);
     for (const emulation::GridOrder order : orders) {
         for (const int thread_count : threads) {
             EmulatedSession session({.seed = 3, .grid_order = order, .host_threads = thread_count});

@@ -107,7 +107,7 @@ void require_right(EmulatedSession& session, tool::CheckedProblem problem,
 /// of a deterministic problem.
 class SameBits {
   public:
-    explicit SameBits(const AttentionProblem& problem) : deterministic_(problem.deterministic) {}
+    explicit SameBits(bool deterministic = false) : deterministic_(deterministic) {}
 
     void check(tool::Gradients<std::uint16_t> gradients);
 

@@ -226,6 +226,14 @@ TEST_CASE("mma_resident: gradients are added to what they hold") {
     require_right_by_all(session, problem);
 }
 
+TEST_CASE("mma_resident: broadcast inputs match fp64") {
+    EmulatedSession session;
+    tool::CheckedProblem problem = grouped(4, 2, 70, 100);
+    problem.problem.batch = 2;
+    problem.layout = tool::Layout::broadcast;
+    require_right_by_all(session, problem);
+}
+
 TEST_CASE("mma_resident: a sum with a gradient has the bits of the gradient that is added later") {
     EmulatedSession session;
     tool::CheckedProblem checked = problem_of(128, 128, 128);

@@ -63,6 +63,8 @@ TEST_CASE("wide heads: windows of grouped heads match fp64 in fp32 at 200 and 13
     problem.problem.mask_alignment = MaskAlignment::top_left;
     problem.problem.seqlen_kv = 300;
     require_right(session, problem, kernel_preset("v4"));
+    problem.problem.accumulate_gradients = true;
+    require_right(session, problem, kernel_preset("v4"));
 }
 
 TEST_CASE("wide heads: V of four panels passes where K has one in fp16") {

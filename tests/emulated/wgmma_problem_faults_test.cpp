@@ -2,7 +2,7 @@
 #include <string>
 #include <utility>
 
-#include "wgmma_edits.hpp"
+#include "kernel_edits.hpp"
 
 namespace backlight::test {
 
@@ -80,12 +80,12 @@ TEST_CASE("wgmma: a band of diagonals that is one too wide or too narrow is foun
          banded(),
          {}},
         {"tiles at the last diagonal are not masked",
-         {edit("first_key + keys - 1 - query_start > arguments.last_diagonal",
-               "first_key - query_start > arguments.last_diagonal")},
+         {edit("first_key + keys - 1 - query_start > last_diagonal_of",
+               "first_key - query_start > last_diagonal_of")},
          banded(),
          {}},
         {"a key warpgroup leaves out a tile at the last diagonal",
-         {edit("block_q - 1) <= arguments.last_diagonal", "1) <= arguments.last_diagonal")},
+         {edit("(query_start + specialisation::block_q - 1) <=", "(query_start + 1) <=")},
          banded(),
          {}},
         {"a key warpgroup leaves out a tile at the first diagonal",
@@ -154,19 +154,29 @@ TEST_CASE("wgmma: steps that the loader posts wrongly or too early are found") {
     require_found(faults);
 }
 
-TEST_CASE("wgmma: fp32 gradients of rows and columns that are not theirs are found") {
+TEST_CASE("wgmma: fp32 gradients without their scale are found") {
     const std::vector<PlantedFault> faults = {
-        {"dQ of the next head's rows",
-         {edit("!partial_query_tiles || first_row + row <", "true || first_row + row <")},
-         fp32(),
-         {}},
-        {"dK of keys that do not exist",
-         {edit("partial_key_tiles && key >= seqlen_kv_of", "false && key >= seqlen_kv_of")},
-         fp32(),
-         {}},
         {"dQ without its scale",
-         {edit("numbers.x * scale, numbers.y * scale", "numbers.x, numbers.y")},
+         {edit("upper.x * scale_at_store(scale), upper.y * scale_at_store(scale)",
+               "upper.x, upper.y")},
          fp32(),
+         {}},
+    };
+    require_found(faults);
+}
+
+TEST_CASE("wgmma: a gradient that is not added or added from another row is found") {
+    ProblemRun run = fp32();
+    run.problem.problem.accumulate_gradients = true;
+    const std::vector<PlantedFault> faults = {
+        {"dQ", {dropped("upper = added_two(to, upper.x, upper.y, scale);")}, run, {}},
+        {"dQ of the row above",
+         {edit("lower = added_two(to + 8 * strides.seqlen,", "lower = added_two(to,")},
+         run,
+         {}},
+        {"dK and dV of a pair's second element",
+         {dropped("gradient[4 * i + 2 * half + 1] = sums.y;")},
+         run,
          {}},
     };
     require_found(faults);

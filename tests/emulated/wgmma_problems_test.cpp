@@ -148,6 +148,30 @@ TEST_CASE("wgmma: fp32 gradients match fp64") {
     require_right_by_wgmma(session, narrow);
 }
 
+TEST_CASE("wgmma: gradients are added to what they hold") {
+    EmulatedSession session;
+    tool::CheckedProblem problem = grouped(4, 2, 150, 200);
+    problem.problem.gradient_type = GradientType::fp32;
+    problem.problem.accumulate_gradients = true;
+    problem.problem.causal = true;
+    problem.layout = tool::Layout::padded;
+    problem.repeats = 2;
+    require_right_by_wgmma(session, problem);
+    problem = problem_of(128, 256, 128);
+    problem.problem.gradient_type = GradientType::fp32;
+    problem.problem.accumulate_gradients = true;
+    require_right_by_wgmma(session, problem);
+}
+
+TEST_CASE("wgmma: broadcast inputs match fp64") {
+    EmulatedSession session;
+    tool::CheckedProblem problem = grouped(4, 2, 150, 200);
+    problem.problem.batch = 2;
+    problem.problem.causal = true;
+    problem.layout = tool::Layout::broadcast;
+    require_right_by_wgmma(session, problem);
+}
+
 TEST_CASE("wgmma: head dimensions of any multiple of 8 up to 128 match fp64") {
     EmulatedSession session;
     for (const auto& [head_dim, head_dim_v] :

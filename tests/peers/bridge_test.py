@@ -20,10 +20,10 @@ class Bridge(unittest.TestCase):
         cls.bridge = bridge.Bridge(PATH)
 
     def test_the_library_tells_pairs_and_flops(self):
-        plain = self.bridge.describe(PLAIN, "bf16")
+        plain = self.bridge.description_of(PLAIN, "bf16")
         self.assertEqual(plain["attended_pairs"], 256 * 256 / 2)
         self.assertEqual(plain["flops"], 2 * 4 * 10 * 64 * 256 * 256 / 2)
-        windowed = self.bridge.describe(replace(PLAIN, window_left=0, head_dim_v=32), "bf16")
+        windowed = self.bridge.description_of(replace(PLAIN, window_left=0, head_dim_v=32), "bf16")
         self.assertEqual(windowed["attended_pairs"], 256)
         self.assertEqual(windowed["flops"], 2 * 4 * 256 * (6 * 64 + 4 * 32))
 
@@ -32,7 +32,7 @@ class Bridge(unittest.TestCase):
             PLAIN, heads_kv=2, head_dim_v=32, window_left=3, window_right=5, gradient_type="fp32",
             accumulate_gradients=True, deterministic=True,
         )
-        arrived = self.bridge.describe(problem, "fp16")["problem"]
+        arrived = self.bridge.description_of(problem, "fp16")["problem"]
         sent = problem.as_json("fp16")
         seqlen = sent.pop("seqlen")
         self.assertEqual((arrived["seqlen_q"], arrived["seqlen_kv"]), (seqlen, seqlen))
@@ -42,15 +42,15 @@ class Bridge(unittest.TestCase):
     def test_the_library_understands_the_problems_of_all_sections(self):
         for comparison in sections.comparisons(sections.NAMES, ["cudnn", "fa2"]):
             for role in comparison.roles:
-                self.assertGreater(self.bridge.describe(role.problem, "bf16")["flops"], 0)
+                self.assertGreater(self.bridge.description_of(role.problem, "bf16")["flops"], 0)
 
     def test_packed_sequences_have_the_pairs_of_each(self):
-        described = self.bridge.describe(Problem.packed((3, 5, 0), 2, 64, False), "bf16")
+        described = self.bridge.description_of(Problem.packed((3, 5, 0), 2, 64, False), "bf16")
         self.assertEqual(described["attended_pairs"], 9 + 25)
         self.assertEqual(described["flops"], 2 * 34 * 10 * 64)
         self.assertEqual(described["lengths"], [3, 5, 0])
         with self.assertRaises(bridge.BridgeError) as refused:
-            self.bridge.describe(Problem.packed((3, -1), 2, 64, False), "bf16")
+            self.bridge.description_of(Problem.packed((3, -1), 2, 64, False), "bf16")
         self.assertIn("lengths is [3,-1]", str(refused.exception))
 
     def test_what_is_no_problem_is_refused_with_the_field(self):
@@ -58,7 +58,7 @@ class Bridge(unittest.TestCase):
             ({"heads": 0}, "heads is 0"), ({"window_left": -1}, "window_left"), ({"gradient_type": "fp64"}, "fp64"),
         ):
             with self.assertRaises(bridge.BridgeError) as refused:
-                self.bridge.describe(replace(PLAIN, **changed), "bf16")
+                self.bridge.description_of(replace(PLAIN, **changed), "bf16")
             self.assertIn(words, str(refused.exception))
 
     def test_a_problem_that_no_kernel_takes_is_refused_with_the_library_s_text(self):

@@ -49,6 +49,14 @@ def _on_the_cpu(make):
     return made
 
 
+def _empty(*arguments, _of_the_cpu=torch.empty, **keywords):
+    """Begins where CUDA's allocator would let it."""
+    empty = _of_the_cpu(*arguments, **keywords)
+    room = _of_the_cpu(empty.nbytes + 512, dtype=torch.uint8)
+    begin = -room.data_ptr() % 512
+    return room[begin : begin + empty.nbytes].view(empty.dtype).view(empty.shape)
+
+
 def _attention(query, key, value, scale, left, right):
     """Output and LSE of (batch, heads, seqlen, head_dim)."""
     group = query.shape[1] // key.shape[1]
@@ -138,6 +146,7 @@ torch.cuda.set_device = lambda device: None
 torch.cuda.current_stream = _Stream
 torch.cuda.Stream = _Stream
 torch.cuda.stream = lambda stream: contextlib.nullcontext()
+torch.empty = _empty
 for _name in ("zeros", "empty", "randn", "tensor"):
     setattr(torch, _name, _on_the_cpu(getattr(torch, _name)))
 torch.Generator = _Generator

@@ -1,5 +1,6 @@
-"""The whole flow of bench_peers.py, with PyTorch on the CPU and our kernels on the emulated device. Left out
-by name where PyTorch or the bridge is missing."""
+"""The whole flow of bench_peers.py, with PyTorch on the CPU. Ours are planned for the emulated device, which
+runs nothing on memory that is not its own: their gradients are computed by the reference. Left out by name
+where PyTorch or the bridge is missing."""
 
 import contextlib
 import io
@@ -18,7 +19,25 @@ from problems import Comparison, Problem, Role
 
 try:
     import cuda_double
+    import accuracy
+    import contestants
     import timing
+
+    class Computed(contestants.Backlight):
+        """Writes to the gradients, in the plan's layout and type."""
+
+        def __init__(self, kernel, plan, problem, inputs):
+            super().__init__(kernel, plan, problem, inputs)
+            self.run = self._compute
+
+        def _compute(self):
+            inputs, group = self._inputs, self._inputs.problem.group
+            for sequence in inputs.sequences():
+                outputs = [inputs.of_sequence(x, sequence) for x in self._gradients]
+                for head in range(inputs.problem.effective_heads_kv):
+                    computed = accuracy.reference_gradients(inputs, sequence, head)
+                    for output, value, first in zip(outputs, computed, (head * group, head, head)):
+                        output[first : first + value.numel() // output[0].numel()] = value
 except ImportError:
     cuda_double = None
 
@@ -60,6 +79,7 @@ class Flow(unittest.TestCase):
                 (timing.Timer, "_cycles_of", staticmethod(lambda milliseconds: 0)),
                 (bench_peers, "LEAST_REPEATS", 3),
                 (bridge.Session, "environment", lambda self: {"gpu": {"name": "none"}}),
+                (contestants, "Backlight", Computed),
                 (bridge.Session, "clocks", lambda self: (1000.0, None)),
                 (sections, "comparisons", lambda names, peers: COMPARISONS),
             ):

@@ -299,8 +299,8 @@ TEST_CASE("a shape that a kernel does not take is refused before anything is lau
     const Environment driver_path("BACKLIGHT_DRIVER_PATH", BACKLIGHT_FAKE_DRIVER_PATH);
     check_failure({"bench", "--shape", "1_1_100_128", "--kernel", "v2"}, exit_failure,
                   {"unsupported", "100", "64"});
-    check_failure({"bench", "--shape", "1_1_128_192"}, exit_failure,
-                  {"unsupported", "head_dim", "192"});
+    check_failure({"bench", "--shape", "1_1_128_264"}, exit_failure,
+                  {"invalid_argument", "head_dim", "264"});
     check_failure({"--device", "7", "bench"}, exit_failure, {"device_not_found", "7"});
     check_failure({"bench", "--device", "7"}, exit_failure, {"device_not_found", "7"});
     CHECK(driver.fake_launch_count() == 0);

@@ -121,7 +121,7 @@ TEST_CASE("v4 launches the kernel for wide heads with tiles and an accumulator o
     CHECK(launches[1].kernel == std::string("attention_backward_mma_resident_wide"));
     CHECK(launches[1].grid[0] == 2 * 4 * 4);
     CHECK(launches[1].block[0] == 256);
-    CHECK(launches[1].shared_bytes == shared_memory_bytes(plan->config(), 192, 128));
+    CHECK(launches[1].shared_bytes == shared_memory_bytes(plan->config(), wide));
     // Warps of 32 columns each.
     CHECK(launches[2].block[0] == 192);
     const attention::WorkspaceLayout layout(wide, plan->config());

@@ -7,6 +7,7 @@
 #include "backlight/problem.hpp"
 #include "test_support.hpp"
 
+using backlight::AttentionProblem;
 using backlight::ErrorCode;
 using backlight::kernel_preset;
 using backlight::kernel_presets;

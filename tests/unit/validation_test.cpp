@@ -344,16 +344,16 @@ TEST_CASE("a window is taken by all but mma unless it masks nothing") {
     taken_by_all_but_mma(problem, {"window_right is 0", "left out"});
 }
 
-TEST_CASE(
-    "fp32 gradients are taken by all but mma and sums with them and determinism by mma_resident "
-    "alone") {
+TEST_CASE("fp32 gradients and sums with them are taken by all but mma") {
     AttentionProblem problem = good_problem;
     problem.gradient_type = GradientType::fp32;
     taken_by_all_but_mma(problem, {"gradient_type is fp32", "it must be input"});
     problem.accumulate_gradients = true;
-    taken_by_resident_alone(problem, {" is ", "it must be "});
-    problem.accumulate_gradients = false;
-    problem.gradient_type = GradientType::input;
+    taken_by_all_but_mma(problem, {"gradient_type is fp32", "it must be input"});
+}
+
+TEST_CASE("determinism is taken by mma_resident alone") {
+    AttentionProblem problem = good_problem;
     problem.deterministic = true;
     taken_by_resident_alone(problem, {"deterministic is true", "it must be false"});
 }

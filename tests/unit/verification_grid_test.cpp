@@ -135,14 +135,17 @@ TEST_CASE("a kernel's share of the grid has all pairs of what it takes and tells
         const VerificationGrid grid(GridSize::small);
         const GridShare share = grid_share(grid, kernel, target);
         CHECK_FALSE(share.problems.empty());
+        const auto not_taken = [&](const CheckedProblem& checked) {
+            return features_not_taken(checked.problem, config_for(kernel, checked.problem, target),
+                                      target);
+        };
         for (const CheckedProblem& checked : share.problems) {
-            CHECK(features_not_taken(checked.problem, kernel.config, target).empty());
+            CHECK(not_taken(checked).empty());
         }
         const auto whole = grid.problems();
         CHECK(share.whole == static_cast<int>(whole.size()));
-        const auto refused = std::ranges::count_if(whole, [&](const CheckedProblem& checked) {
-            return !features_not_taken(checked.problem, kernel.config, target).empty();
-        });
+        const auto refused = std::ranges::count_if(
+            whole, [&](const CheckedProblem& checked) { return !not_taken(checked).empty(); });
         CHECK(share.not_taken == static_cast<int>(refused));
         // Problems with each pair of both types and of all inputs.
         std::set<std::pair<DataType, InputKind>> pairs;

@@ -61,9 +61,7 @@ Json problem_result_json(const ProblemResult& result, const Peaks& peaks) {
     Json object = {{"problem", to_json(result.problem)},
                    {"layout", result.layout},
                    {"direction", "backward"},
-                   {"attended_pairs", result.sequences.empty()
-                                          ? attended_pairs(result.problem)
-                                          : attended_pairs(result.problem, result.sequences)},
+                   {"attended_pairs", result.attended_pairs()},
                    {"flops", result.flops()},
                    {"bytes", backward_bytes(result.problem)},
                    {"lower_bound_compute_ms", or_null(bounds.compute_milliseconds)},

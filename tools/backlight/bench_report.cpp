@@ -110,6 +110,11 @@ double ProblemResult::flops() const noexcept {
     return sequences.empty() ? backward_flops(problem) : backward_flops(problem, sequences);
 }
 
+double ProblemResult::attended_pairs() const noexcept {
+    return sequences.empty() ? backlight::attended_pairs(problem)
+                             : backlight::attended_pairs(problem, sequences);
+}
+
 LowerBounds lower_bounds(const ProblemResult& result, const Peaks& peaks) noexcept {
     LowerBounds bounds;
     if (peaks.tflops) {

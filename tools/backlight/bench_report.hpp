@@ -71,6 +71,8 @@ struct ProblemResult {
 
     /// Of the backward.
     double flops() const noexcept;
+    /// Of one head of one batch entry, or of all packed sequences whose lengths are known.
+    double attended_pairs() const noexcept;
 };
 
 struct BenchReport {

@@ -95,12 +95,6 @@ std::string gradient_text(const AttentionProblem& problem) {
     if (problem.accumulate_gradients) {
         text += " accumulated";
     }
-    if (problem.packed) {
-        text +=
-            problem.packed->total_q == problem.packed->total_kv
-                ? fmt::format(" packed {}", problem.packed->total_q)
-                : fmt::format(" packed {}/{}", problem.packed->total_q, problem.packed->total_kv);
-    }
     return problem.deterministic ? text + " deterministic" : text;
 }
 
@@ -111,10 +105,15 @@ std::string head_dims_text(const AttentionProblem& problem) {
 }
 
 std::string short_text(const AttentionProblem& problem) {
-    return fmt::format("B={} H={} N={} d={} {} {}{}", problem.batch,
+    const std::string packed =
+        problem.packed ? fmt::format(" packed {}",
+                                     pair_text(problem.packed->total_q, problem.packed->total_kv))
+                       : "";
+    return fmt::format("B={} H={} N={} d={} {} {}{}{}", problem.batch,
                        pair_text(problem.heads, problem.effective_heads_kv()),
                        pair_text(problem.seqlen_q, problem.seqlen_kv), head_dims_text(problem),
-                       to_string(problem.dtype), mask_text(problem), gradient_text(problem));
+                       to_string(problem.dtype), mask_text(problem), packed,
+                       gradient_text(problem));
 }
 
 std::string kernel_text(const AttentionProblem& problem) {
@@ -123,9 +122,9 @@ std::string kernel_text(const AttentionProblem& problem) {
 }
 
 std::string feature_text(const AttentionProblem& problem) {
-    return fmt::format("{}{}{}", mask_text(problem),
+    return fmt::format("{}{}{}{}", mask_text(problem),
                        problem.effective_heads_kv() != problem.heads ? " grouped heads" : "",
-                       gradient_text(problem));
+                       problem.packed ? " packed" : "", gradient_text(problem));
 }
 
 MaskAlignment parse_mask_alignment(std::string_view text) {

@@ -106,7 +106,7 @@ def dry_run(options, tasks):
         for role in comparison.roles:
             line = f"    {role.label or '-'}: {role.problem.name}, {', '.join(role.peers) or 'no peers'}"
             if loaded:
-                line += f", {loaded.describe(role.problem, dtype)['flops'] / 1e12:.3f} TFLOP"
+                line += f", {loaded.description_of(role.problem, dtype)['flops'] / 1e12:.3f} TFLOP"
             print(line)
     if not loaded:
         print(f"bridge: {options.bridge} is missing; the target backlight_peers_bridge makes it")

@@ -6,7 +6,6 @@
 #include <exception>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +22,7 @@
 #include "problem_features.hpp"
 #include "session/device_choice.hpp"
 #include "session/gpu.hpp"
+#include "verification/packing.hpp"
 
 namespace tool = backlight::tool;
 
@@ -78,10 +78,11 @@ tool::Gpu& gpu_of(Session& session) {
 struct Asked {
     backlight::AttentionProblem problem;
     /// Of sequences that lie packed; empty where they do not.
-    std::vector<std::int64_t> lengths;
+    std::vector<backlight::SequenceShape> sequences;
 };
 
-std::vector<std::int64_t> lengths_in(const nlohmann::json& value) {
+/// As many queries as keys in each.
+std::vector<backlight::SequenceShape> sequences_in(const nlohmann::json& value) {
     const auto is_length = [](const nlohmann::json& length) {
         return length.is_number_integer() && length >= 0;
     };
@@ -91,7 +92,12 @@ std::vector<std::int64_t> lengths_in(const nlohmann::json& value) {
             fmt::format("problem: lengths is {}: it must be a list of whole numbers",
                         value.dump()));
     }
-    return value.get<std::vector<std::int64_t>>();
+    std::vector<backlight::SequenceShape> sequences;
+    for (const nlohmann::json& element : value) {
+        const auto length = element.get<std::int64_t>();
+        sequences.push_back({.seqlen_q = length, .seqlen_kv = length});
+    }
+    return sequences;
 }
 
 Asked asked_in(const char* text) {
@@ -102,51 +108,31 @@ Asked asked_in(const char* text) {
     }
     Asked asked;
     if (value.is_object() && value.contains("lengths")) {
-        asked.lengths = lengths_in(value["lengths"]);
+        asked.sequences = sequences_in(value["lengths"]);
         value.erase("lengths");
     }
     asked.problem = tool::parse_problem(value, "problem");
-    if (!asked.lengths.empty()) {
-        asked.problem.batch = static_cast<std::int64_t>(asked.lengths.size());
-        asked.problem.seqlen_q = asked.problem.seqlen_kv = std::ranges::max(asked.lengths);
+    if (!asked.sequences.empty()) {
+        const auto by_length = [](const backlight::SequenceShape& shape) { return shape.seqlen_q; };
+        asked.problem.batch = static_cast<std::int64_t>(asked.sequences.size());
+        asked.problem.seqlen_q = asked.problem.seqlen_kv =
+            std::ranges::max(asked.sequences, {}, by_length).seqlen_q;
+        asked.problem = backlight::verification::packed_problem(
+            asked.problem, backlight::verification::pack(asked.sequences));
     }
     return asked;
 }
 
 nlohmann::ordered_json description_of(const Asked& asked) {
-    double pairs = 0;
-    double flops = 0;
-    for (const std::int64_t length : asked.lengths) {
-        backlight::AttentionProblem one = asked.problem;
-        one.batch = 1;
-        one.seqlen_q = one.seqlen_kv = length;
-        pairs += backlight::attended_pairs(one);
-        flops += backlight::backward_flops(one);
+    const tool::ProblemResult result{.problem = asked.problem, .sequences = asked.sequences};
+    nlohmann::ordered_json description = {{"problem", tool::to_json(asked.problem)},
+                                          {"text", tool::short_text(asked.problem)},
+                                          {"attended_pairs", result.attended_pairs()},
+                                          {"flops", result.flops()}};
+    for (const backlight::SequenceShape& sequence : asked.sequences) {
+        description["lengths"].push_back(sequence.seqlen_q);
     }
-    nlohmann::ordered_json description = {{"problem", tool::to_json(asked.problem)}};
-    std::string text = tool::short_text(asked.problem);
-    if (asked.lengths.empty()) {
-        pairs = backlight::attended_pairs(asked.problem);
-        flops = backlight::backward_flops(asked.problem);
-    } else {
-        description["lengths"] = asked.lengths;
-        text += fmt::format(" packed, {} rows",
-                            std::reduce(asked.lengths.begin(), asked.lengths.end()));
-    }
-    description["text"] = text;
-    description["attended_pairs"] = pairs;
-    description["flops"] = flops;
     return description;
-}
-
-/// Throws `unsupported` for what the library has no problem of.
-const backlight::AttentionProblem& problem_of(const Asked& asked) {
-    if (!asked.lengths.empty()) {
-        throw backlight::Error(backlight::ErrorCode::unsupported,
-                               fmt::format("lengths are of {} packed sequences: problems have none",
-                                           asked.lengths.size()));
-    }
-    return asked.problem;
 }
 
 std::shared_ptr<const backlight::BackwardPlan> plan_for(backlight::Runtime& runtime,
@@ -235,7 +221,7 @@ const char* backlight_peers_describe_problem(const char* problem) {
 Plan* backlight_peers_make_plan(Session* session, const char* problem, const char* kernel) {
     return guarded<Plan*>(nullptr, [&] {
         auto made = std::make_unique<Plan>();
-        made->plan = plan_for(session->session->runtime(), problem_of(asked_in(problem)), kernel);
+        made->plan = plan_for(session->session->runtime(), asked_in(problem).problem, kernel);
         made->description = description_of(*made->plan);
         return made.release();
     });
@@ -274,7 +260,9 @@ int backlight_peers_run(const Plan* plan, const Tensors* tensors, void* workspac
                                  .stride_head = t.lse_stride_head},
                          .d_q = output(t.d_q),
                          .d_k = output(t.d_k),
-                         .d_v = output(t.d_v)},
+                         .d_v = output(t.d_v),
+                         .cu_seqlens_q = t.cu_seqlens,
+                         .cu_seqlens_kv = t.cu_seqlens},
                         workspace, workspace_bytes, stream);
         return 0;
     });

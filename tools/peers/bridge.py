@@ -73,7 +73,7 @@ class Bridge:
     def fail(self):
         raise BridgeError(self.error().decode())
 
-    def describe(self, problem, dtype):
+    def description_of(self, problem, dtype):
         """{"problem": all its fields, "text", "attended_pairs", "flops", "bytes"} by the library."""
         text = self.describe_problem(_problem_text(problem, dtype))
         return json.loads(text) if text else self.fail()

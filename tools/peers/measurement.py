@@ -116,7 +116,7 @@ class Run:
     def entry_of(self, comparison, dtype):
         problem = comparison.problem
         roles = {
-            role.label: self.session.bridge.describe(role.problem, dtype) for role in comparison.roles
+            role.label: self.session.bridge.description_of(role.problem, dtype) for role in comparison.roles
         }
         return {
             "cell": comparison.name,
@@ -203,4 +203,4 @@ class Run:
         return True
 
     def _flops(self, role, dtype):
-        return self.session.bridge.describe(role.problem, dtype)["flops"]
+        return self.session.bridge.description_of(role.problem, dtype)["flops"]

@@ -49,6 +49,7 @@ constexpr Features features_of(KernelFamily family) {
                     .oblong_causal = true,
                     .window = true,
                     .fp32_gradients = true,
+                    .accumulated_gradients = true,
                     .packed = true};
         case KernelFamily::mma_resident:
             return {.any_head_dim_up_to = 256,

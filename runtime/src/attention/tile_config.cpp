@@ -107,9 +107,16 @@ const TileConfig& kernel_preset(std::string_view name) {
 
 namespace {
 
+/// Where sequences are packed, what a block works on follows: a tile, and a conversion.
+constexpr std::size_t with_packed_work(std::size_t bytes, std::size_t parts) noexcept {
+    constexpr std::size_t unit = 16;
+    constexpr std::size_t part_bytes = 32;
+    return (bytes + unit - 1) / unit * unit + parts * part_bytes;
+}
+
 /// Of mma_resident at head dimensions above 128.
 std::size_t wide_shared_memory_bytes(const TileConfig& config, std::int64_t head_dim,
-                                     std::int64_t head_dim_v) noexcept {
+                                     std::int64_t head_dim_v, bool packed) noexcept {
     constexpr std::size_t element_bytes = 2;
     const auto block_q = static_cast<std::size_t>(config.block_q);
     const auto block_kv = static_cast<std::size_t>(config.block_kv);
@@ -125,7 +132,8 @@ std::size_t wide_shared_memory_bytes(const TileConfig& config, std::int64_t head
     const std::size_t statistics = 2 * block_q * sizeof(float);  // LSE, delta
     // One for K and V, one a place of Q and dO, the exchange of dS, and the end of dO's reads.
     const std::size_t barriers = 1 + (2 + d_o_stages) + 2;
-    return first + later + statistics + barriers * 8;
+    const std::size_t bytes = first + later + statistics + barriers * 8;
+    return packed ? with_packed_work(bytes, 1) : bytes;
 }
 
 }  // namespace
@@ -138,7 +146,8 @@ std::size_t shared_memory_bytes(const TileConfig& config,
                                 const AttentionProblem& problem) noexcept {
     const std::int64_t head_dim = attention::tile_head_dim(problem);
     if (config.family == KernelFamily::mma_resident && attention::has_wide_heads(problem)) {
-        return wide_shared_memory_bytes(config, head_dim, attention::tile_head_dim_v(problem));
+        return wide_shared_memory_bytes(config, head_dim, attention::tile_head_dim_v(problem),
+                                        problem.packed.has_value());
     }
     constexpr std::size_t element_bytes = 2;
     constexpr std::size_t barrier_bytes = 8;
@@ -177,10 +186,7 @@ std::size_t shared_memory_bytes(const TileConfig& config,
         const std::size_t barriers = 1 + (stages + 1) + 1;
         const std::size_t bytes = tiles + d_s + statistics + barriers * barrier_bytes;
         if (problem.packed) {
-            // What a ticket stands for: a tile, and a conversion.
-            constexpr std::size_t unit = 16;
-            constexpr std::size_t work = 32;
-            return (bytes + unit - 1) / unit * unit + (config.converts_d_q ? 2 : 1) * work;
+            return with_packed_work(bytes, config.converts_d_q ? 2 : 1);
         }
         const std::size_t ticket = attention::takes_tickets(problem, config) ? 8 : 0;
         return bytes + ticket;
