@@ -24,7 +24,6 @@ struct Tile {
     int seqlen_kv;
     int first_row;
     int kv_begin;
-    uint32_t place;  // in shared memory, where a role has no registers for these
 
     /// Query tiles that lie wholly above the diagonal see none of these keys.
     __device__ __forceinline__ int first_query_tile() const {
@@ -43,7 +42,6 @@ struct Conversion {
     int q_begin;
     int head;
     int key_tiles;
-    uint32_t place;  // in shared memory, where a role has no registers for these
 };
 
 template <typename Arguments>

@@ -32,7 +32,7 @@ class Converter {
     __device__ __forceinline__ void work() {
         store_zeros();
         PostedWork posted(shared_);
-        for (Work work = posted.next(lane()); !work.is_end(); work = posted.next(lane())) {
+        for (HeldWork work = posted.next(lane()); !work.is_end(); work = posted.next(lane())) {
             if (work.has_conversion()) {
                 convert(with_rows(work.conversion));
             }
@@ -87,7 +87,7 @@ class Converter {
                      shared_.converted());
     }
     /// The same of a packed sequence's head.
-    __device__ __forceinline__ void store_packed(int column, const Conversion& conversion,
+    __device__ __forceinline__ void store_packed(int column, const HeldConversion& conversion,
                                                  int tile) const {
         const int query_tiles = query_tiles_of(arguments_, conversion);
         const int head = conversion.head * heads_per_kv_head_of(arguments_) +
@@ -98,10 +98,10 @@ class Converter {
                      shared_.converted());
     }
 
-    __device__ __forceinline__ static Conversion with_rows(const Conversion& conversion) {
-        Conversion result = conversion;
+    __device__ __forceinline__ static HeldConversion with_rows(const HeldConversion& conversion) {
+        HeldConversion result = conversion;
         if constexpr (packed) {
-            const uint4 rows = load_shared<uint4>(conversion.place);
+            const uint4 rows = load_shared<uint4>(place_of(conversion));
             result.first_row = static_cast<int>(rows.x);
             result.q_begin = static_cast<int>(rows.y);
             result.head = static_cast<int>(rows.z);
@@ -110,7 +110,7 @@ class Converter {
         return result;
     }
 
-    __device__ __forceinline__ void wait_until_added(const Conversion& conversion) const {
+    __device__ __forceinline__ void wait_until_added(const HeldConversion& conversion) const {
         if constexpr (packed) {
             wait_for_global_counter<256>(arguments_.counters.added + conversion.batch_head,
                                          static_cast<uint32_t>(conversion.key_tiles));
@@ -119,7 +119,7 @@ class Converter {
         }
     }
 
-    __device__ __forceinline__ void convert(const Conversion& conversion) {
+    __device__ __forceinline__ void convert(const HeldConversion& conversion) {
         float* half = accumulator_of(arguments_, conversion) +
                       static_cast<int64_t>(conversion.first_query_tile) * (block_q * head_dim);
         const int query_tiles_end = conversion.first_query_tile + conversion.query_tiles;
@@ -214,8 +214,8 @@ class Converter {
     }
 
     /// Of the half in the ring's current buffer, without a way through shared memory.
-    __device__ __forceinline__ void store_half(const Conversion& conversion, int query_tiles_end,
-                                               int halves_left) const {
+    __device__ __forceinline__ void store_half(const HeldConversion& conversion,
+                                               int query_tiles_end, int halves_left) const {
         const int tiles_left = (halves_left - 1) / halves_of_tile + 1;
         const int tile = query_tiles_end - tiles_left;
         const int first_column =

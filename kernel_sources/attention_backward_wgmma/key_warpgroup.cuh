@@ -33,7 +33,7 @@ class KeyWarpgroup {
 
     __device__ __forceinline__ void work() {
         PostedWork posted(shared_);
-        for (Work work = posted.next(lane()); !work.is_end(); work = posted.next(lane())) {
+        for (HeldWork work = posted.next(lane()); !work.is_end(); work = posted.next(lane())) {
             if (work.has_tile()) {
                 work_on(work.tile);
             }
@@ -45,7 +45,7 @@ class KeyWarpgroup {
     }
 
   private:
-    __device__ __forceinline__ void work_on(const Tile& tile) {
+    __device__ __forceinline__ void work_on(const HeldTile& tile) {
 #pragma unroll
         for (int i = 0; i < gradient_registers; ++i) {
             state_.d_k[i] = 0;
@@ -71,7 +71,7 @@ class KeyWarpgroup {
     }
 
     /// The steps of all query tiles, or of those from the diagonal on.
-    __device__ __forceinline__ void count_steps(const Tile& tile) {
+    __device__ __forceinline__ void count_steps(const HeldTile& tile) {
         mbarrier_wait(shared_.q_full(query_ring_.slot), query_ring_.parity);
         TileStatistics lse;
         multiply_first(lse);
@@ -96,7 +96,7 @@ class KeyWarpgroup {
     }
 
     /// The same the other way.
-    __device__ __forceinline__ void count_steps_up(const Tile& tile) {
+    __device__ __forceinline__ void count_steps_up(const HeldTile& tile) {
         int query_tile = lowest_query_tile(tile);
         if (query_tile != tile.first_query_tile()) {
             skip_step();
@@ -121,7 +121,7 @@ class KeyWarpgroup {
     }
 
     /// The steps that the loader posts. Where one is left out, those after it begin anew.
-    __device__ __forceinline__ void follow_steps(const Tile& tile) {
+    __device__ __forceinline__ void follow_steps(const HeldTile& tile) {
         Step posted = Step::none(is_unseen(arguments_, with_rows(tile)));
         while (!posted.is_last()) {
             mbarrier_wait(shared_.q_full(query_ring_.slot), query_ring_.parity);
@@ -166,7 +166,7 @@ class KeyWarpgroup {
     /// Where steps are counted: the tile may lie on the diagonal of a square causal mask.
     template <bool may_be_masked>
     struct CountedMask {
-        const Tile& tile;
+        const HeldTile& tile;
         int query_tile;
 
         __device__ __forceinline__ bool hides_any(int) const {
@@ -201,7 +201,7 @@ class KeyWarpgroup {
     template <bool may_be_masked>
     struct NextCounted {
         static constexpr bool exists = true;
-        const Tile& tile;
+        const HeldTile& tile;
         int query_tile;  // of the step
 
         __device__ __forceinline__ void look(uint32_t) {}
@@ -346,7 +346,7 @@ class KeyWarpgroup {
 
     /// The lowest that sees any of this warpgroup's keys. Those of the second one all lie behind
     /// the queries of first_query_tile().
-    __device__ __forceinline__ int lowest_query_tile(const Tile& tile) const {
+    __device__ __forceinline__ int lowest_query_tile(const HeldTile& tile) const {
         return tile.first_query_tile() + (causal && warpgroup_ == 1 ? 1 : 0);
     }
 
@@ -458,11 +458,11 @@ class KeyWarpgroup {
     /// dV leaves over V, of which a warpgroup reads only the rows that it writes, and dK over dSᵀ
     /// or through a place of its own. K is left alone: the query warpgroup still needs it, and the
     /// next K may come as soon as it does not.
-    __device__ __forceinline__ void store_gradients(const Tile& tile) {
+    __device__ __forceinline__ void store_gradients(const HeldTile& tile) {
         const int buffer = kv_ring_.slot;
         release(shared_.k_empty(buffer));
         if constexpr (fp32_gradients) {
-            const Tile found = pick_up_tile();
+            const HeldTile found = pick_up_tile();
             synchronise();
             if (is_store_thread()) {
                 mbarrier_arrive(shared_.v_empty(buffer));
@@ -494,20 +494,26 @@ class KeyWarpgroup {
     // What plain stores need of a tile has no registers while it is worked on. Between the two, and
     // before the next tile, the warpgroup waits for itself.
 
-    __device__ __forceinline__ void put_down(const Tile& tile) const {
+    __device__ __forceinline__ void put_down(const HeldTile& tile) const {
         if (is_store_thread()) {
+            uint32_t place = 0;
+            if constexpr (packed) {
+                place = place_of(tile);
+            }
             store_shared(shared_.tile(warpgroup_),
                          uint4{static_cast<uint32_t>(tile.batch), static_cast<uint32_t>(tile.head),
-                               static_cast<uint32_t>(tile.kv_start), packed ? tile.place : 0});
+                               static_cast<uint32_t>(tile.kv_start), place});
         }
     }
-    __device__ __forceinline__ Tile pick_up_tile() const {
+    __device__ __forceinline__ HeldTile pick_up_tile() const {
         const uint4 words = load_shared<uint4>(shared_.tile(warpgroup_));
-        Tile tile;
+        HeldTile tile;
         tile.batch = static_cast<int>(words.x);
         tile.head = static_cast<int>(words.y);
         tile.kv_start = static_cast<int>(words.z);
-        tile.place = words.w;
+        if constexpr (packed) {
+            set_place(tile, words.w);
+        }
         return with_rows(tile);
     }
 
@@ -515,7 +521,7 @@ class KeyWarpgroup {
     template <int columns>
     __device__ __forceinline__ void store_rows(AccumulatorRegister (&gradient)[gradient_registers],
                                                float scale, void* data, const Strides& strides,
-                                               const Tile& tile) const {
+                                               const HeldTile& tile) const {
         const int thread = static_cast<int>(opaque(static_cast<uint32_t>(thread_)));
         const int first_key = tile.kv_start + warpgroup_ * keys_per_warpgroup +
                               thread / warp_size * 16 + thread % warp_size / 4;
@@ -596,7 +602,7 @@ class KeyWarpgroup {
     }
 
     __device__ __forceinline__ void store(uint32_t staged, const TensorMap& whole,
-                                          PackedOperandIndex operand, const Tile& tile) const {
+                                          PackedOperandIndex operand, const HeldTile& tile) const {
         // Of a packed sequence without keys there is nothing to be stored.
         if (is_store_thread() && (!packed || tile.batch >= 0)) {
             const TensorMap& map = acquired_map_of(arguments_, whole, operand, tile.batch);

@@ -117,7 +117,7 @@ class Loader {
         while (true) {
             // Not before the loads of the last one: who holds a ticket keeps others waiting.
             if constexpr (packed) {
-                const Tile tile =
+                const HeldTile tile =
                     post_packed(static_cast<int>(take_ticket(arguments_.counters.tickets)));
                 if (tile.batch_head == Work::end) {
                     return;
@@ -160,7 +160,7 @@ class Loader {
     }
 
     /// The same where sequences are packed, of a ticket. What it stands for stays in the slot.
-    __device__ __forceinline__ Tile post_packed(int ticket) {
+    __device__ __forceinline__ HeldTile post_packed(int ticket) {
         const int slot = rings_.work_slot();
         mbarrier_wait(shared_.work_empty(slot), rings_.work_parity() ^ 1);
         const uint32_t place = shared_.work(slot);
@@ -177,16 +177,18 @@ class Loader {
         mbarrier_arrive(shared_.work_full(slot));
         rings_.advance_work();
         const uint4 words = load_shared<uint4>(place);
-        Tile tile;
+        HeldTile tile;
         tile.batch_head = static_cast<int>(words.x);
         tile.batch = static_cast<int>(words.y);
         tile.head = static_cast<int>(words.z);
         tile.kv_start = static_cast<int>(words.w);
-        tile.place = place + 16;
+        if constexpr (packed) {
+            set_place(tile, place + 16);
+        }
         return tile;
     }
 
-    __device__ __forceinline__ void acquire_maps(const Tile& tile) const {
+    __device__ __forceinline__ void acquire_maps(const HeldTile& tile) const {
         if (tile.batch >= 0) {
             for (int operand = 0; operand < packed_inputs; ++operand) {
                 acquire_tensor_map(arguments_.packed.maps + tile.batch * packed_operands + operand);
@@ -194,7 +196,7 @@ class Loader {
         }
     }
 
-    __device__ __forceinline__ void load(const Tile& tile) {
+    __device__ __forceinline__ void load(const HeldTile& tile) {
         const int buffer = rings_.kv_slot();
         const int kv_parity = rings_.kv_parity();
         rings_.advance_kv();
@@ -221,7 +223,7 @@ class Loader {
 
     /// The same where steps are posted. All that can be worked out anew in a step is, for want of
     /// registers.
-    __device__ __forceinline__ void load_and_post(const Tile& tile) {
+    __device__ __forceinline__ void load_and_post(const HeldTile& tile) {
         mbarrier_wait(shared_.k_empty(rings_.kv_slot()), rings_.kv_parity() ^ 1);
         if (is_unseen(arguments_, with_rows(tile))) {
             // The others take nothing from there, and store zeros.
@@ -240,7 +242,7 @@ class Loader {
         rings_.advance_kv();
     }
 
-    __device__ __forceinline__ void load_and_post_step(const Tile& tile, int step) const {
+    __device__ __forceinline__ void load_and_post_step(const HeldTile& tile, int step) const {
         const Visit visit = visit_of(arguments_, tile, step);
         const int query_start = visit.query_start();
         const int head = query_head(tile.head, visit.head_in_group);
@@ -261,8 +263,8 @@ class Loader {
 
     // A query tile, with the statistics that go with it.
 
-    __device__ __forceinline__ void load_q(int stage, const Tile& tile, int head, int64_t first_row,
-                                           int query_start) const {
+    __device__ __forceinline__ void load_q(int stage, const HeldTile& tile, int head,
+                                           int64_t first_row, int query_start) const {
         mbarrier_arrive_expect_bytes(shared_.q_full(stage), QueryTile::bytes + statistics_bytes);
         load_tile<QueryTile>(shared_.q(stage),
                              map_of(arguments_, arguments_.q, packed_q, tile.batch), query_start,
@@ -270,7 +272,7 @@ class Loader {
         bulk_load(shared_.lse(stage), arguments_.negated_lse_log2 + first_row + query_start,
                   statistics_bytes, shared_.q_full(stage));
     }
-    __device__ __forceinline__ void load_d_o(int stage, const Tile& tile, int head,
+    __device__ __forceinline__ void load_d_o(int stage, const HeldTile& tile, int head,
                                              int64_t first_row, int query_start) const {
         mbarrier_arrive_expect_bytes(shared_.d_o_full(stage), QueryTile::bytes + statistics_bytes);
         load_tile<QueryTile>(shared_.d_o(stage),
@@ -282,7 +284,7 @@ class Loader {
 
     /// The tile's rows of K or V.
     __device__ __forceinline__ void load_keys(uint32_t destination, const TensorMap& whole,
-                                              PackedOperandIndex operand, const Tile& tile,
+                                              PackedOperandIndex operand, const HeldTile& tile,
                                               uint32_t barrier) const {
         mbarrier_arrive_expect_bytes(barrier, KvTile::bytes);
         load_tile<KvTile>(destination, map_of(arguments_, whole, operand, tile.batch),
@@ -294,9 +296,9 @@ class Loader {
         return kv_head * heads_per_kv_head_of(arguments_) + head_in_group;
     }
     /// Of the head's statistics.
-    __device__ __forceinline__ int64_t first_row_of(const Tile& tile, int head_in_group) const {
+    __device__ __forceinline__ int64_t first_row_of(const HeldTile& tile, int head_in_group) const {
         if constexpr (packed) {
-            const Tile now = with_rows(tile);
+            const HeldTile now = with_rows(tile);
             return kernel::first_row_of(arguments_, now) +
                    static_cast<int64_t>(head_in_group) * padded_seqlen_q_of(arguments_, now);
         }
@@ -317,7 +319,7 @@ class PostedWork {
     __device__ __forceinline__ explicit PostedWork(SharedMemory shared) : shared_(shared) {}
 
     /// The next piece of work.
-    __device__ __forceinline__ Work next(int lane) {
+    __device__ __forceinline__ HeldWork next(int lane) {
         const int slot = ring_.slot();
         mbarrier_wait(shared_.work_full(slot), ring_.parity());
         uint4 tile{};
@@ -338,14 +340,12 @@ class PostedWork {
         const auto number = [](uint32_t word) {
             return static_cast<int>(__shfl_sync(0xffffffffu, word, 0));
         };
-        Work work;
+        HeldWork work;
         work.tile = {number(tile.y), number(tile.z), number(tile.x), number(tile.w)};
-        work.conversion.batch_head = number(conversion.x);
-        work.conversion.first_query_tile = number(conversion.y);
-        work.conversion.query_tiles = number(conversion.z);
+        work.conversion = {number(conversion.x), number(conversion.y), number(conversion.z)};
         if constexpr (packed) {
-            work.tile.place = shared_.work(slot) + 16;
-            work.conversion.place = shared_.work(slot) + tile_work_bytes + 16;
+            set_place(work.tile, shared_.work(slot) + 16);
+            set_place(work.conversion, shared_.work(slot) + tile_work_bytes + 16);
             work.conversion.seqlen_q = number(conversion.w);
         }
         return work;

@@ -24,7 +24,8 @@ namespace backlight::kernel {
 class DqSum {
   public:
     /// Waits until the head's place is free: most often it has been for long.
-    __device__ __forceinline__ DqSum(const WgmmaArguments& arguments, const Tile& tile, bool adds)
+    __device__ __forceinline__ DqSum(const WgmmaArguments& arguments, const HeldTile& tile,
+                                     bool adds)
         : arguments_(arguments),
           added_(arguments.counters.added + tile.batch_head),
           place_(accumulator_of(arguments, tile) +
@@ -39,7 +40,7 @@ class DqSum {
 
     /// Waits until the query tile's dQ has been added to by all key tiles that come first. By one
     /// thread, before a barrier that the one that adds passes too.
-    __device__ __forceinline__ void wait_for_turn(const Tile& tile, const Visit& visit) const {
+    __device__ __forceinline__ void wait_for_turn(const HeldTile& tile, const Visit& visit) const {
         const int query_start = visit.query_start();
         kernel::wait_for_turn(arguments_, tile, visit.head_in_group, query_start,
                               last_key_tile_of(arguments_, tile, query_start));
@@ -47,13 +48,13 @@ class DqSum {
     }
 
     /// Lets the next key tile add to a query tile, as soon as all that was added has come about.
-    __device__ __forceinline__ void count_turn(const Tile& tile, const Visit& visit) const {
+    __device__ __forceinline__ void count_turn(const HeldTile& tile, const Visit& visit) const {
         bulk_wait<0>();
         kernel::count_turn(arguments_, tile, visit.head_in_group, visit.query_start());
     }
 
     /// Sends a part of a query tile, staged in shared memory, on its way.
-    __device__ __forceinline__ void add(const Tile& tile, const Visit& visit, int part,
+    __device__ __forceinline__ void add(const HeldTile& tile, const Visit& visit, int part,
                                         uint32_t staged) {
         int64_t before = 0;  // elements of the tiles before
         if constexpr (places_by_visit) {
@@ -68,7 +69,7 @@ class DqSum {
         bulk_commit();
     }
 
-    __device__ __forceinline__ void finish(const Tile& tile) const {
+    __device__ __forceinline__ void finish(const HeldTile& tile) const {
         bulk_wait<0>();
         count_global(deterministic ? arguments_.counters.added + tile.batch_head : added_);
     }
@@ -78,9 +79,9 @@ class DqSum {
     static constexpr bool places_by_visit = posts_steps || walks_up;
 
     /// Where turns are taken there are no registers left to hold it.
-    __device__ __forceinline__ float* place(const Tile& tile) const {
+    __device__ __forceinline__ float* place(const HeldTile& tile) const {
         if constexpr (deterministic) {
-            Tile again = tile;
+            HeldTile again = tile;
             again.batch_head = static_cast<int>(opaque(static_cast<uint32_t>(tile.batch_head)));
             return accumulator_of(arguments_, again);
         } else {
@@ -103,7 +104,7 @@ class QueryWarpgroup {
 
     __device__ __forceinline__ void work() {
         PostedWork posted(shared_);
-        for (Work work = posted.next(lane_); !work.is_end(); work = posted.next(lane_)) {
+        for (HeldWork work = posted.next(lane_); !work.is_end(); work = posted.next(lane_)) {
             if (work.has_tile()) {
                 work_on(work.tile);
             }
@@ -112,7 +113,7 @@ class QueryWarpgroup {
     }
 
   private:
-    __device__ __forceinline__ void work_on(const Tile& tile) {
+    __device__ __forceinline__ void work_on(const HeldTile& tile) {
         const int kv_buffer = kv_ring_.slot;
         mbarrier_wait(shared_.k_full(kv_buffer), kv_ring_.parity);
         kv_ring_.advance();
@@ -120,7 +121,7 @@ class QueryWarpgroup {
         DqSum sum(arguments_, with_rows(tile), thread_ == 0);
         for (int step = first_step_of(arguments_, with_rows(tile)); step >= last_step_of(tile);
              --step) {
-            const Tile tile_now = in_step(tile);
+            const HeldTile tile_now = in_step(tile);
             const Visit visit = visit_of(arguments_, tile_now, step);
             mbarrier_wait(shared_.d_s_full(d_s_ring_.slot), d_s_ring_.parity);
 #pragma unroll
@@ -131,12 +132,12 @@ class QueryWarpgroup {
                 if constexpr (deterministic) {
                     // Both take a while, beside the product: one warp each.
                     if (part == 0 && thread_ == warp_size) {
-                        const Tile again = in_step(tile);
+                        const HeldTile again = in_step(tile);
                         sum.wait_for_turn(again, visit_of(arguments_, again, step));
                     }
                     if (part == 0 && thread_ == 0 &&
                         step != first_step_of(arguments_, in_step(tile))) {
-                        const Tile again = in_step(tile);
+                        const HeldTile again = in_step(tile);
                         sum.count_turn(again, visit_of(arguments_, again, step + 1));
                     }
                 }
@@ -174,7 +175,7 @@ class QueryWarpgroup {
         }
         if (thread_ == 0) {
             if (deterministic && first_step_of(arguments_, with_rows(tile)) >= last_step_of(tile)) {
-                const Tile found = with_rows(tile);
+                const HeldTile found = with_rows(tile);
                 sum.count_turn(found, visit_of(arguments_, found, last_step_of(tile)));
             }
             sum.finish(tile);
@@ -184,7 +185,7 @@ class QueryWarpgroup {
     /// d_q = dS · K, of the 64 columns of K that lie in the panel. A key warpgroup whose keys the
     /// query tile does not see has left it out.
     __device__ __forceinline__ void multiply_seen(AccumulatorRegister (&d_q)[d_q_part_columns / 2],
-                                                  const Tile& tile, const Visit& visit,
+                                                  const HeldTile& tile, const Visit& visit,
                                                   uint32_t d_s_tile, uint32_t k_panel) const {
         constexpr int slices_each = key_slices / key_warpgroups;
         if constexpr (posts_steps && has_edges) {

@@ -11,12 +11,65 @@
 
 namespace backlight::kernel {
 
+// What roles hold of a ticket. Where sequences are packed, that lies in shared memory until the
+// work is done, and they hold where.
+
+template <bool packed>
+struct Held {
+    using Tile = kernel::Tile;
+    using Conversion = kernel::Conversion;
+    using Work = kernel::Work;
+};
+template <>
+struct Held<true> {
+    struct Tile : kernel::Tile {
+        uint32_t place;
+
+        __device__ __forceinline__ Tile() {}
+        __device__ __forceinline__ Tile(const kernel::Tile& tile) : kernel::Tile(tile) {}
+        __device__ __forceinline__ Tile(int batch, int head, int batch_head, int kv_start)
+            : kernel::Tile{batch, head, batch_head, kv_start} {}
+    };
+    struct Conversion : kernel::Conversion {
+        uint32_t place;
+
+        __device__ __forceinline__ Conversion() {}
+        __device__ __forceinline__ Conversion(int batch_head, int first_query_tile, int query_tiles)
+            : kernel::Conversion{batch_head, first_query_tile, query_tiles} {}
+    };
+    struct Work {
+        Tile tile;
+        Conversion conversion;
+
+        __device__ __forceinline__ bool has_tile() const { return tile.batch_head >= 0; }
+        __device__ __forceinline__ bool has_conversion() const {
+            return conversion.batch_head >= 0;
+        }
+        __device__ __forceinline__ bool is_end() const {
+            return tile.batch_head == kernel::Work::end;
+        }
+    };
+};
+using HeldTile = Held<packed>::Tile;
+using HeldConversion = Held<packed>::Conversion;
+using HeldWork = Held<packed>::Work;
+
+/// Where the rest is, 16 bytes; of packed sequences alone.
+template <typename Part>
+__device__ __forceinline__ uint32_t place_of(const Part& part) {
+    return part.place;
+}
+template <typename Part>
+__device__ __forceinline__ void set_place(Part& part, uint32_t place) {
+    part.place = place;
+}
+
 /// A tile, or a conversion, of a packed sequence with what its place in shared memory says of it;
 /// else the same. Roles that are short of registers hold the place alone.
-__device__ __forceinline__ Tile with_rows(const Tile& tile) {
-    Tile result = tile;
+__device__ __forceinline__ HeldTile with_rows(const HeldTile& tile) {
+    HeldTile result = tile;
     if constexpr (packed) {
-        const uint4 rows = load_shared<uint4>(tile.place);
+        const uint4 rows = load_shared<uint4>(place_of(tile));
         result.seqlen_q = static_cast<int>(rows.x);
         result.seqlen_kv = static_cast<int>(rows.y);
         result.first_row = static_cast<int>(rows.z);
@@ -27,8 +80,8 @@ __device__ __forceinline__ Tile with_rows(const Tile& tile) {
 
 /// The same tile, of which nothing that is worked out in a step is held across steps: roles that
 /// walk are short of registers.
-__device__ __forceinline__ Tile in_step(const Tile& tile) {
-    Tile result = with_rows(tile);
+__device__ __forceinline__ HeldTile in_step(const HeldTile& tile) {
+    HeldTile result = with_rows(tile);
     if constexpr (posts_steps) {
         result.kv_start = static_cast<int>(opaque(static_cast<uint32_t>(tile.kv_start)));
     }
@@ -50,12 +103,14 @@ struct Visit {
 };
 
 /// Query tiles of a head that see any of the tile's keys.
-__device__ __forceinline__ int visited_tiles_of(const WgmmaArguments& arguments, const Tile& tile) {
+__device__ __forceinline__ int visited_tiles_of(const WgmmaArguments& arguments,
+                                                const HeldTile& tile) {
     const int first = first_query_of(arguments, tile) / block_q;
     return (queries_end_of(arguments, tile) + block_q - 1) / block_q - first;
 }
 
-__device__ __forceinline__ int first_step_of(const WgmmaArguments& arguments, const Tile& tile) {
+__device__ __forceinline__ int first_step_of(const WgmmaArguments& arguments,
+                                             const HeldTile& tile) {
     if constexpr (packed) {
         // Queries without keys are many, and see none.
         if (is_unseen(arguments, tile)) {
@@ -67,7 +122,7 @@ __device__ __forceinline__ int first_step_of(const WgmmaArguments& arguments, co
            1;
 }
 /// It lies behind the first where no query sees the tile.
-__device__ __forceinline__ int last_step_of(const Tile& tile) {
+__device__ __forceinline__ int last_step_of(const HeldTile& tile) {
     if constexpr (posts_steps) {
         return 0;
     } else {
@@ -78,7 +133,7 @@ __device__ __forceinline__ int last_step_of(const Tile& tile) {
 /// From the last query tile to the first, or the other way; each of all heads of the group before
 /// the next: blocks with keys of the same head go side by side then, whatever their masks leave
 /// out, and meet the same queries and parts of dQ in the L2 cache.
-__device__ __forceinline__ Visit visit_of(const WgmmaArguments& arguments, const Tile& tile,
+__device__ __forceinline__ Visit visit_of(const WgmmaArguments& arguments, const HeldTile& tile,
                                           int step) {
     if constexpr (!posts_steps) {
         return {walks_up ? tile.first_query_tile() + query_tiles_of(arguments) - 1 - step : step,
@@ -100,7 +155,7 @@ __device__ __forceinline__ Visit visit_of(const WgmmaArguments& arguments, const
 
 /// A bit a key warpgroup: those of which the query tile sees any key.
 __device__ __forceinline__ uint32_t seen_warpgroups(const WgmmaArguments& arguments,
-                                                    const Tile& tile, int query_start) {
+                                                    const HeldTile& tile, int query_start) {
     uint32_t seen = 0;
 #pragma unroll
     for (int warpgroup = 0; warpgroup < key_warpgroups; ++warpgroup) {
@@ -122,7 +177,7 @@ class Step {
     }
     __device__ __forceinline__ explicit Step(uint32_t word) : word_(word) {}
 
-    __device__ __forceinline__ static Step of(const WgmmaArguments& arguments, const Tile& tile,
+    __device__ __forceinline__ static Step of(const WgmmaArguments& arguments, const HeldTile& tile,
                                               int step, int query_start) {
         uint32_t word = seen_warpgroups(arguments, tile, query_start);
         if constexpr (has_edges) {
@@ -137,7 +192,7 @@ class Step {
         if (step == last_step_of(tile)) {
             word |= last_bit;
         } else {
-            const Tile again = in_step(tile);
+            const HeldTile again = in_step(tile);
             const Visit next = visit_of(arguments, again, step - 1);
             word |= next_seen_bit * seen_warpgroups(arguments, again, next.query_start());
         }

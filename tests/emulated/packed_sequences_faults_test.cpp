@@ -11,7 +11,7 @@ namespace backlight::test {
 namespace {
 
 SourceEdit prepared(std::string from, std::string to) {
-    return edit_of("attention_backward_packing", std::move(from), std::move(to));
+    return edit_of("attention_backward_delta", std::move(from), std::move(to));
 }
 SourceEdit resident(std::string from, std::string to) {
     return edit_of("attention_backward_mma_resident", std::move(from), std::move(to));
@@ -59,7 +59,7 @@ TEST_CASE("packed sequences: tickets in another order than turns are a deadlock"
     run.problem.problem.deterministic = true;
     const std::vector<PlantedFault> faults = {
         {"tickets in the other order",
-         {prepared("kv_tile = sequence.key_tiles - 1 - kv_tile;", ";")},
+         {resident("kv_tile = sequence.key_tiles - 1 - kv_tile;", ";")},
          run,
          {FaultKind::deadlock}},
     };
