@@ -15,6 +15,7 @@ namespace {
 
 namespace resident = mma_resident_edits;
 namespace wgmma = wgmma_edits;
+constexpr EditsOf edit_wide{"attention_backward_mma_resident_wide"};
 using enum FaultKind;
 using emulation::GridOrder;
 
@@ -135,9 +136,14 @@ TEST_CASE("deterministic: additions of wgmma and of wide heads out of turn chang
                               .config = kernel_preset("wgmma")};
     CHECK_FALSE(bits_change(of_wgmma, {}, runs));
     CHECK(bits_change(of_wgmma, {wgmma::edit("if (before > 0) {", "if (false) {")}, runs));
+    // Counted when the source has been read, before the sum has come about.
+    CHECK(bits_change(of_wgmma,
+                      {wgmma::edit("bulk_wait<0>();\n        kernel::count_turn",
+                                   "bulk_wait_read<0>();\n        kernel::count_turn")},
+                      runs));
     const ProblemRun wide{.problem = wide_problem(false), .config = kernel_preset("v4")};
     CHECK_FALSE(bits_change(wide, {}, runs));
-    CHECK(bits_change(wide, {resident::edit("if (before > 0) {", "if (false) {")}, runs));
+    CHECK(bits_change(wide, {edit_wide("if (before > 0) {", "if (false) {")}, runs));
 }
 
 TEST_CASE("deterministic: a turn that never comes is a deadlock") {
@@ -179,11 +185,11 @@ TEST_CASE("deterministic: a turn that never comes is a deadlock") {
          of_wgmma,
          {deadlock}},
         {"turns of wide heads not counted",
-         {edit("pair() == (tile_ + pairs / 2) % pairs", "false")},
+         {edit_wide("pair() == (tile_ + pairs / 2) % pairs", "false")},
          wide,
          {deadlock}},
         {"no arrival of the warp that looks",
-         {edit("arrive(shared_.exchanged());\n    }\n    /// Counts", "}\n    /// Counts")},
+         {edit_wide("arrive(shared_.exchanged());\n    }\n    /// Counts", "}\n    /// Counts")},
          wide,
          {deadlock}},
     };

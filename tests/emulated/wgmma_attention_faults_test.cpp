@@ -69,9 +69,9 @@ TEST_CASE("wgmma: a dropped wait for a tile is found") {
          narrow(),
          in_no_order},
         {"the first Q",
-         {edit("mbarrier_wait(shared_.q_full(query_ring_.slot), query_ring_.parity);\n        "
-               "TileStatistics",
-               "TileStatistics")},
+         {edit("count_steps(const HeldTile& tile) {\n        "
+               "mbarrier_wait(shared_.q_full(query_ring_.slot), query_ring_.parity);",
+               "count_steps(const HeldTile& tile) {")},
          narrow(),
          in_no_order},
         {"the next Q",
@@ -120,14 +120,16 @@ TEST_CASE("wgmma: a buffer that is filled before its readers are done is found")
          over_its_readers,
          10},
         {"work",
-         {dropped("mbarrier_wait(shared_.work_empty(slot), rings_.work_parity() ^ 1);")},
+         {edit("mbarrier_wait(shared_.work_empty(slot), rings_.work_parity() ^ 1);\n        "
+               "const auto word",
+               "const auto word")},
          narrow(),
          too_soon,
          10},
         {"work, released before all lanes have seen it posted",
-         {edit("        __syncwarp();\n        if (lane == 0) {\n            "
-               "mbarrier_arrive(shared_.work_empty",
-               "        if (lane == 0) {\n            mbarrier_arrive(shared_.work_empty")},
+         {edit("            // None may still wait for a phase that can now pass.\n            "
+               "__syncwarp();\n",
+               "")},
          narrow(),
          {deadlock, missed_phase, wrong_parity, divergent_collective},
          10},
@@ -149,8 +151,9 @@ TEST_CASE("wgmma: a buffer that is filled before its readers are done is found")
          {edit("        __syncwarp();\n        if (lane_ == 0) {\n            "
                "mbarrier_arrive(shared_.k_empty(kv_buffer));\n        }\n",
                ""),
-          edit("        DqSum sum(arguments_, tile, thread_ == 0);\n",
-               "        DqSum sum(arguments_, tile, thread_ == 0);\n        if (lane_ == 0) {\n    "
+          edit("        DqSum sum(arguments_, with_rows(tile), thread_ == 0);\n",
+               "        DqSum sum(arguments_, with_rows(tile), thread_ == 0);\n        if (lane_ "
+               "== 0) {\n    "
                "        "
                "mbarrier_arrive(shared_.k_empty(kv_buffer));\n        }\n")},
          two_tiles(128),
@@ -168,13 +171,15 @@ TEST_CASE("wgmma: a buffer that is filled before its readers are done is found")
 TEST_CASE("wgmma: an arrival that does not come is found") {
     const std::vector<PlantedFault> faults = {
         {"K full",
-         {edit("load_keys(shared_.k(buffer), arguments_.k, tile, shared_.k_full(buffer));",
-               "load_tile<KvTile>(shared_.k(buffer), arguments_.k, tile.kv_start, tile.head, "
-               "tile.batch, shared_.k_full(buffer));")},
+         {edit(
+             "load_keys(shared_.k(buffer), arguments_.k, packed_k, tile, shared_.k_full(buffer));",
+             "load_tile<KvTile>(shared_.k(buffer), arguments_.k, tile.kv_start, tile.head, "
+             "tile.batch, shared_.k_full(buffer));")},
          narrow(),
          {transaction_mismatch, deadlock}},
         {"V full",
-         {edit("load_keys(shared_.v(buffer), arguments_.v, tile, shared_.v_full(buffer));\n        "
+         {edit("load_keys(shared_.v(buffer), arguments_.v, packed_v, tile, "
+               "shared_.v_full(buffer));\n        "
                "    "
                "}\n            mbarrier_wait(shared_.d_o_empty(stage), parity",
                "load_tile<KvTile>(shared_.v(buffer), arguments_.v, tile.kv_start, tile.head, "
@@ -216,7 +221,12 @@ TEST_CASE("wgmma: an arrival that does not come is found") {
          {dropped("bulk_wait_read<1>();\n            mbarrier_arrive(shared_.v_empty(buffer));")},
          two_tiles(128),
          {deadlock}},
-        {"work", {dropped("mbarrier_arrive(shared_.work_full(slot));")}, narrow(), {deadlock}},
+        {"work",
+         {edit("word(work.conversion.query_tiles), 0});\n        "
+               "mbarrier_arrive(shared_.work_full(slot));",
+               "word(work.conversion.query_tiles), 0});")},
+         narrow(),
+         {deadlock}},
         {"work read",
          {dropped("mbarrier_arrive(shared_.work_empty(slot));")},
          narrow(),
@@ -252,7 +262,8 @@ TEST_CASE("wgmma: a wrong parity is found") {
          {wrong_parity, missed_phase, source_overwritten, data_race, deadlock},
          20},
         {"of the buffers to be converted, always the first",
-         {edit("            ring_.advance();\n        }\n", "        }\n")},
+         {edit("            ring_.advance();\n        }\n        if (leads()",
+               "        }\n        if (leads()")},
          narrow(),
          {wrong_parity, uninitialised_read, copy_in_flight, data_race, arrival_overflow},
          20},
@@ -620,7 +631,7 @@ TEST_CASE("wgmma: a wrong mask, scale or place gives wrong numbers or none") {
          {.problem = square_problem(1, 2, 128, 64, false), .config = kernel_preset("wgmma")},
          {}},
         {"every tile stored and none added",
-         {edit("bulk_reduce_add<float>(place_", "bulk_store(place_")},
+         {edit("bulk_reduce_add<float>(place(tile)", "bulk_store(place(tile)")},
          two_tiles(),
          {}},
     };
@@ -630,7 +641,8 @@ TEST_CASE("wgmma: a wrong mask, scale or place gives wrong numbers or none") {
 TEST_CASE("wgmma: a count that nobody makes is found") {
     const std::vector<PlantedFault> faults = {
         {"a block that does not tell that it is done",
-         {dropped("count_global(added_);")},
+         {dropped("count_global(deterministic ? arguments_.counters.added + tile.batch_head : "
+                  "added_);")},
          narrow(),
          {deadlock}},
     };

@@ -111,7 +111,7 @@ TEST_CASE("wgmma: a head of a group that is taken for another gives wrong number
          grouped(),
          {}},
         {"dQ of the second head added to the first",
-         {edit("visit.head_in_group * query_tiles_of(arguments_) + visit.query_tile",
+         {edit("visit.head_in_group * query_tiles_of(arguments_, tile) + visit.query_tile",
                "visit.query_tile")},
          grouped(),
          {}},
@@ -126,7 +126,7 @@ TEST_CASE("wgmma: a head of a group that is taken for another gives wrong number
 TEST_CASE("wgmma: steps that the loader posts wrongly or too early are found") {
     const std::vector<PlantedFault> faults = {
         {"keys that nobody sees, waited for",
-         {edit("Step::none(is_unseen(arguments_, tile))", "Step::none(false)")},
+         {edit("Step::none(is_unseen(arguments_, with_rows(tile)))", "Step::none(false)")},
          oblong(),
          {deadlock, uninitialised_read, data_race}},
         {"dV over V that is still on its way",
