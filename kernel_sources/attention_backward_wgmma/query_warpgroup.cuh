@@ -124,22 +124,16 @@ class QueryWarpgroup {
             const HeldTile tile_now = in_step(tile);
             const Visit visit = visit_of(arguments_, tile_now, step);
             mbarrier_wait(shared_.d_s_full(d_s_ring_.slot), d_s_ring_.parity);
+            if (deterministic && !turns_beside_product) {
+                see_to_turns(sum, tile, step);
+            }
 #pragma unroll
             for (int part = 0; part < d_q_parts; ++part) {
                 AccumulatorRegister d_q[d_q_part_columns / 2];
                 const uint32_t k_panel = shared_.k(kv_buffer) + part * KvTile::panel_bytes;
                 multiply_seen(d_q, tile_now, visit, shared_.d_s(d_s_ring_.slot), k_panel);
-                if constexpr (deterministic) {
-                    // Both take a while, beside the product: one warp each.
-                    if (part == 0 && thread_ == warp_size) {
-                        const HeldTile again = in_step(tile);
-                        sum.wait_for_turn(again, visit_of(arguments_, again, step));
-                    }
-                    if (part == 0 && thread_ == 0 &&
-                        step != first_step_of(arguments_, in_step(tile))) {
-                        const HeldTile again = in_step(tile);
-                        sum.count_turn(again, visit_of(arguments_, again, step + 1));
-                    }
+                if (turns_beside_product && part == 0) {
+                    see_to_turns(sum, tile, step);
                 }
                 // The buffer's last way out has begun two parts ago.
                 if (thread_ == 0) {
@@ -179,6 +173,23 @@ class QueryWarpgroup {
                 sum.count_turn(found, visit_of(arguments_, found, last_step_of(tile)));
             }
             sum.finish(tile);
+        }
+    }
+
+    // What it takes to find the visits of grouped heads has no registers beside the product.
+    static constexpr bool turns_beside_product = deterministic && !grouped_heads;
+
+    /// Before a query tile is added to: its turn, and the count of that at the one before. Both
+    /// take a while: one warp each.
+    __device__ __forceinline__ void see_to_turns(const DqSum& sum, const HeldTile& tile,
+                                                 int step) const {
+        if (thread_ == warp_size) {
+            const HeldTile now = in_step(tile);
+            sum.wait_for_turn(now, visit_of(arguments_, now, step));
+        }
+        if (thread_ == 0 && step != first_step_of(arguments_, in_step(tile))) {
+            const HeldTile now = in_step(tile);
+            sum.count_turn(now, visit_of(arguments_, now, step + 1));
         }
     }
 

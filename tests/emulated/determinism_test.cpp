@@ -176,7 +176,7 @@ TEST_CASE("deterministic: a turn that never comes is a deadlock") {
          run,
          {deadlock}},
         {"turns of wgmma not counted before the next",
-         {wgmma::dropped("sum.count_turn(again, visit_of(arguments_, again, step + 1));")},
+         {wgmma::dropped("sum.count_turn(now, visit_of(arguments_, now, step + 1));")},
          of_wgmma,
          {deadlock}},
         {"the last turn of wgmma not counted",
