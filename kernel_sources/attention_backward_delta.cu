@@ -77,8 +77,8 @@ struct PackedBlock {
 /// False where a block has no rows. Blocks that prepare come first: the main kernel's first need is
 /// what they write.
 template <typename Arguments>
-__device__ __forceinline__ bool find_packed_block(const Arguments& arguments, PackedBlock& block) {
-    extern __shared__ __align__(1024) unsigned char shared_memory[];
+__device__ __forceinline__ bool find_packed_block(const Arguments& arguments, uint32_t map_places,
+                                                  PackedBlock& block) {
     constexpr int warps = specialisation::threads / warp_size;
     const Packing& packing = arguments.packing;
     const int lane = static_cast<int>(threadIdx.x) % warp_size;
@@ -88,8 +88,7 @@ __device__ __forceinline__ bool find_packed_block(const Arguments& arguments, Pa
         const int sequence = static_cast<int>(blockIdx.x) * warps + warp;
         if (sequence < packing.sequences) {
             constexpr int map_bytes = packed_operands * static_cast<int>(sizeof(TensorMap));
-            prepare_sequence(arguments, sequence, shared_address(shared_memory) + warp * map_bytes,
-                             lane);
+            prepare_sequence(arguments, sequence, map_places + warp * map_bytes, lane);
         }
         return false;
     }
@@ -117,7 +116,8 @@ extern "C" __global__ void __launch_bounds__(specialisation::threads)
 
     PackedBlock packed_block;
     if constexpr (packed) {
-        if (!find_packed_block(arguments, packed_block)) {
+        extern __shared__ __align__(1024) unsigned char shared_memory[];
+        if (!find_packed_block(arguments, shared_address(shared_memory), packed_block)) {
             return;
         }
     }
