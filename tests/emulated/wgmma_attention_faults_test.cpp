@@ -120,14 +120,16 @@ TEST_CASE("wgmma: a buffer that is filled before its readers are done is found")
          over_its_readers,
          10},
         {"work",
-         {dropped("mbarrier_wait(shared_.work_empty(slot), rings_.work_parity() ^ 1);")},
+         {edit("mbarrier_wait(shared_.work_empty(slot), rings_.work_parity() ^ 1);\n        const "
+               "auto",
+               "const auto")},
          narrow(),
          too_soon,
          10},
         {"work, released before all lanes have seen it posted",
-         {edit("        __syncwarp();\n        if (lane == 0) {\n            "
-               "mbarrier_arrive(shared_.work_empty",
-               "        if (lane == 0) {\n            mbarrier_arrive(shared_.work_empty")},
+         {edit("__syncwarp();\n            if (lane == 0) {\n                "
+               "mbarrier_arrive(shared_.work_empty(slot)",
+               "if (lane == 0) {\n                mbarrier_arrive(shared_.work_empty(slot)")},
          narrow(),
          {deadlock, missed_phase, wrong_parity, divergent_collective},
          10},
@@ -149,9 +151,9 @@ TEST_CASE("wgmma: a buffer that is filled before its readers are done is found")
          {edit("        __syncwarp();\n        if (lane_ == 0) {\n            "
                "mbarrier_arrive(shared_.k_empty(kv_buffer));\n        }\n",
                ""),
-          edit("        DqSum sum(arguments_, tile, thread_ == 0);\n",
-               "        DqSum sum(arguments_, tile, thread_ == 0);\n        if (lane_ == 0) {\n    "
-               "        "
+          edit("        DqSum sum(arguments_, with_rows(tile), thread_ == 0);\n",
+               "        DqSum sum(arguments_, with_rows(tile), thread_ == 0);\n        if (lane_ "
+               "== 0) {\n            "
                "mbarrier_arrive(shared_.k_empty(kv_buffer));\n        }\n")},
          two_tiles(128),
          over_its_readers,
@@ -168,14 +170,15 @@ TEST_CASE("wgmma: a buffer that is filled before its readers are done is found")
 TEST_CASE("wgmma: an arrival that does not come is found") {
     const std::vector<PlantedFault> faults = {
         {"K full",
-         {edit("load_keys(shared_.k(buffer), arguments_.k, tile, shared_.k_full(buffer));",
-               "load_tile<KvTile>(shared_.k(buffer), arguments_.k, tile.kv_start, tile.head, "
-               "tile.batch, shared_.k_full(buffer));")},
+         {edit(
+             "load_keys(shared_.k(buffer), arguments_.k, packed_k, tile, shared_.k_full(buffer));",
+             "load_tile<KvTile>(shared_.k(buffer), arguments_.k, tile.kv_start, tile.head, "
+             "tile.batch, shared_.k_full(buffer));")},
          narrow(),
          {transaction_mismatch, deadlock}},
         {"V full",
-         {edit("load_keys(shared_.v(buffer), arguments_.v, tile, shared_.v_full(buffer));\n        "
-               "    "
+         {edit("load_keys(shared_.v(buffer), arguments_.v, packed_v, tile, "
+               "shared_.v_full(buffer));\n            "
                "}\n            mbarrier_wait(shared_.d_o_empty(stage), parity",
                "load_tile<KvTile>(shared_.v(buffer), arguments_.v, tile.kv_start, tile.head, "
                "tile.batch, shared_.v_full(buffer));\n            "
@@ -216,7 +219,11 @@ TEST_CASE("wgmma: an arrival that does not come is found") {
          {dropped("bulk_wait_read<1>();\n            mbarrier_arrive(shared_.v_empty(buffer));")},
          two_tiles(128),
          {deadlock}},
-        {"work", {dropped("mbarrier_arrive(shared_.work_full(slot));")}, narrow(), {deadlock}},
+        {"work",
+         {edit("mbarrier_arrive(shared_.work_full(slot));\n        rings_.advance_work();\n    }",
+               "rings_.advance_work();\n    }")},
+         narrow(),
+         {deadlock}},
         {"work read",
          {dropped("mbarrier_arrive(shared_.work_empty(slot));")},
          narrow(),
@@ -252,7 +259,8 @@ TEST_CASE("wgmma: a wrong parity is found") {
          {wrong_parity, missed_phase, source_overwritten, data_race, deadlock},
          20},
         {"of the buffers to be converted, always the first",
-         {edit("            ring_.advance();\n        }\n", "        }\n")},
+         {edit("ring_.advance();\n        }\n        if (leads() && leaves_zeros)",
+               "}\n        if (leads() && leaves_zeros)")},
          narrow(),
          {wrong_parity, uninitialised_read, copy_in_flight, data_race, arrival_overflow},
          20},
