@@ -67,8 +67,8 @@ TEST_CASE("a kernel that computes wrong gradients is found by the tuner and cann
          .from = "arguments.softmax_scale",
          .to = "arguments.softmax_scale * arguments.softmax_scale"},
         {.file = "attention_backward_mma_resident/converter.cuh",
-         .from = "arguments_.softmax_scale",
-         .to = "arguments_.softmax_scale * arguments_.softmax_scale"}};
+         .from = "scale_at_store(arguments_.softmax_scale)",
+         .to = "scale_at_store(arguments_.softmax_scale * arguments_.softmax_scale)"}};
     Runtime runtime =
         emulation::make_emulated_runtime({},
                                          {.cache_directory = folder.path() / "cache",
