@@ -21,8 +21,10 @@
 #include "attention_backward_mma_resident_wide/layout.cuh"
 #include "attention_backward_mma_resident_wide/value_warp.cuh"
 #include "attention_backward_packing/work.cuh"
+#include "attention_backward_rounds/turns.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/dependent_launch.cuh"
+#include "primitives/global_counter.cuh"
 #include "primitives/mbarrier.cuh"
 #include "primitives/shared_memory.cuh"
 
@@ -38,6 +40,12 @@ __device__ __forceinline__ void work_on_queries(Warp& warp, bool unseen) {
     if (!unseen) {
         warp.work();
     }
+    if constexpr (deterministic) {
+        // Others wait for it, and when the next kernel may start nobody is to wait any more.
+        __syncthreads();
+        warp.count_last_turn();
+        __syncthreads();
+    }
     allow_next_kernel();
     warp.store();
 }
@@ -49,8 +57,25 @@ __device__ __forceinline__ Work work_of_block(const MmaResidentArguments& argume
         work.tile = load_packed_tile(shared.packed_tile());
         return work;
     } else {
-        return Work(arguments, arguments.heads_per_group, static_cast<int>(blockIdx.x));
+        const int ticket = takes_tickets ? static_cast<int>(load_shared<uint32_t>(shared.ticket()))
+                                         : static_cast<int>(blockIdx.x);
+        return Work(arguments, arguments.heads_per_group, ticket);
     }
+}
+
+/// Of packed sequences, for the block to read; by all lanes of a warp.
+__device__ __forceinline__ void find_packed_work(const MmaResidentArguments& arguments,
+                                                 SharedMemory shared, int lane) {
+    // Order, maps and counters come from the delta kernel.
+    wait_for_previous_kernel();
+    int ticket = static_cast<int>(blockIdx.x);
+    if constexpr (takes_tickets) {
+        if (lane == 0) {
+            ticket = static_cast<int>(take_ticket(arguments.counters.tickets));
+        }
+        ticket = __shfl_sync(0xffffffffu, ticket, 0);
+    }
+    find_packed_tile(arguments, ticket, shared.packed_tile(), lane);
 }
 
 extern "C" __global__ void __launch_bounds__(threads, 1)
@@ -67,17 +92,21 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
         for (int stage = 0; stage < d_o_stages; ++stage) {
             mbarrier_initialise(shared.d_o_full(stage), 1);
         }
-        mbarrier_initialise(shared.exchanged(), pairs);
+        // And one of who sees that it is the block's turn.
+        mbarrier_initialise(shared.exchanged(), pairs + (deterministic ? 1 : 0));
         mbarrier_initialise(shared.d_o_read(), pairs);
         mbarrier_initialisation_fence();
+        if constexpr (takes_tickets && !packed) {
+            // The counters come from the delta kernel.
+            wait_for_previous_kernel();
+            store_shared(shared.ticket(), take_ticket(arguments.counters.tickets));
+        }
     }
     const int lane = thread % warp_size;
     if constexpr (packed) {
         // By the warp that loads.
         if (thread / warp_size == pairs) {
-            // Order and maps come from the delta kernel.
-            wait_for_previous_kernel();
-            find_packed_tile(arguments, static_cast<int>(blockIdx.x), shared.packed_tile(), lane);
+            find_packed_work(arguments, shared, lane);
         }
     }
     __syncthreads();

@@ -47,7 +47,8 @@
 // head's dQ to be converted (attention_backward_rounds/work.cuh). Blocks wait for each other (see
 // DqSum and Converter), but only for lower tickets, whose blocks are running. They visit queries
 // from the last to the first: the tiles on the diagonal then come last, and the second key
-// warpgroup leaves out the one that sees none of its keys.
+// warpgroup leaves out the one that sees none of its keys. Where dQ is summed in one order they go
+// the other way (attention_backward_rounds/turns.cuh).
 //
 // That is of equal lengths in whole tiles. Of other masks, lengths and groups of heads the loader
 // knows which query tiles are visited and leaves a word for the key warpgroups beside each of them:

@@ -124,6 +124,8 @@ struct WgmmaArguments {
     // Where sequences are packed, as of MmaResidentArguments:
     int heads_per_group;
     PackedWork packed;
+    // Of deterministic problems, as of DeltaArguments:
+    unsigned* turns;
 };
 
 /// attention_backward_convert: the accumulator, scaled, to dQ's own type and strides.

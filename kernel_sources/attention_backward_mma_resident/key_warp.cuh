@@ -256,22 +256,14 @@ class KeyWarp {
     /// warps have added to that one: so long after, that the additions have most often come about.
     __device__ __forceinline__ void count_turn_before(int query_start, int head) const {
         if (tile_ > 0 && counts_for_all() && lane_ == 0) {
-            if (grouped_heads && query_start == first_query_of(arguments_, key_tile_)) {
-                count_turn(arguments_, key_tile_, head - 1, last_query_tile_start());
-            } else {
-                count_turn(arguments_, key_tile_, head, query_start - block_q);
-            }
+            kernel::count_turn_before(arguments_, key_tile_, head, query_start);
         }
     }
     __device__ __forceinline__ void count_last_turn() const {
         __syncthreads();
-        if (warp_ == 0 && lane_ == 0 && !is_unseen(arguments_, key_tile_)) {
-            count_turn(arguments_, key_tile_, heads_per_kv_head_of(arguments_) - 1,
-                       last_query_tile_start());
+        if (warp_ == 0 && lane_ == 0) {
+            kernel::count_last_turn(arguments_, key_tile_);
         }
-    }
-    __device__ __forceinline__ int last_query_tile_start() const {
-        return (queries_end_of(arguments_, key_tile_) - 1) / block_q * block_q;
     }
 
     /// Says that the warp's dS is in shared memory, and that its reads have ended; of one warp,

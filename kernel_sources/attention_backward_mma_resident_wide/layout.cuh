@@ -76,7 +76,9 @@ constexpr int barrier_offset = delta_offset + statistics_bytes;
 constexpr int barriers = 1 + q_stages + d_o_stages + 2;
 // What the block works on, where sequences are packed.
 constexpr int packed_tile_offset = (barrier_offset + 8 * barriers + 15) / 16 * 16;
-constexpr int shared_bytes = packed ? packed_tile_offset + 32 : barrier_offset + 8 * barriers;
+constexpr int ticket_offset = barrier_offset + 8 * barriers;
+constexpr int shared_bytes =
+    packed ? packed_tile_offset + 32 : ticket_offset + (takes_tickets ? 8 : 0);
 static_assert(shared_bytes == specialisation::shared_bytes, "host and kernel count alike");
 
 /// The barrier by which the two warps of a pair meet; 0 is the block's.
@@ -124,6 +126,7 @@ struct SharedMemory {
         return base + barrier_offset + 8 + (q_stages + d_o_stages) * 8;
     }
     __device__ __forceinline__ uint32_t d_o_read() const { return exchanged() + 8; }
+    __device__ __forceinline__ uint32_t ticket() const { return base + ticket_offset; }
     __device__ __forceinline__ uint32_t packed_tile() const { return base + packed_tile_offset; }
     __device__ __forceinline__ static int q_parity(int tile) { return tile / q_stages % 2; }
     __device__ __forceinline__ static int d_o_parity(int tile) { return tile / d_o_stages % 2; }

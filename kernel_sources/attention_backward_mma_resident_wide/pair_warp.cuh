@@ -9,6 +9,7 @@
 #include "attention_backward_rounds/gradient_stores.cuh"
 #include "attention_backward_rounds/mask.cuh"
 #include "attention_backward_rounds/sequence.cuh"
+#include "attention_backward_rounds/turns.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/mbarrier.cuh"
 #include "primitives/proxy_fence.cuh"
@@ -25,6 +26,13 @@ class PairWarp {
         const int64_t row = first_query_of(arguments, key_tile) + d_q_row();
         d_q_place_ = accumulator_of(arguments, key_tile) + row * head_dim +
                      d_q_column() / mma_n * fragment_elements + lane * 4;
+    }
+
+    /// By one thread, when all have added to all query tiles.
+    __device__ __forceinline__ void count_last_turn() const {
+        if (warp_ == 0 && lane_ == 0) {
+            kernel::count_last_turn(arguments_, key_tile_);
+        }
     }
 
   protected:

@@ -4,6 +4,8 @@
 #include "attention_backward_mma_resident/loader.cuh"
 #include "attention_backward_mma_resident/scores.cuh"
 #include "attention_backward_mma_resident_wide/pair_warp.cuh"
+#include "attention_backward_rounds/mask.cuh"
+#include "attention_backward_rounds/turns.cuh"
 #include "primitives/named_barrier.cuh"
 #include "primitives/shared_memory.cuh"
 #include "primitives/tma.cuh"
@@ -47,6 +49,9 @@ class ValueWarp : public PairWarp {
             exponentiate(scores, p, query_start);
             hand_over(scores);
         }
+        if constexpr (deterministic) {
+            look_for_turn(query_start, head);
+        }
         mbarrier_wait(shared_.d_o_full(tile_), SharedMemory::d_o_parity(tile_));
         const uint32_t d_o_address = rows_first(DOTile{shared_.d_o(tile_)}, 0, 0, lane_);
         multiply_by_operands<DOTile, 0, query_slices / 2>(d_v_, p, d_o_address);
@@ -69,6 +74,9 @@ class ValueWarp : public PairWarp {
         if (!loads()) {
             wait_for_d_s();
         }
+        if constexpr (deterministic) {
+            count_turn_before(query_start, head);
+        }
         if constexpr (d_o_stages == 1) {
             // The key warps have been done with dO since they stored dS.
             if (loads()) {
@@ -79,6 +87,29 @@ class ValueWarp : public PairWarp {
             }
         }
         add_d_q();
+    }
+
+    // Turns are looked at and counted by value warps, which have registers for it; by each in turn,
+    // so that none is always the last.
+
+    /// One warp lets all add to dQ of the tile when it is the block's turn: they wait for it where
+    /// they wait for dS.
+    __device__ __forceinline__ void look_for_turn(int query_start, int head) const {
+        if (pair() != tile_ % pairs) {
+            return;
+        }
+        if (lane_ == 0) {
+            wait_for_turn(arguments_, key_tile_, head, query_start,
+                          last_key_tile_of(arguments_, key_tile_, query_start));
+        }
+        arrive(shared_.exchanged());
+    }
+    /// Counts the turn at the tile before, behind dS of this one: each key warp has stored it with
+    /// P from a warp that had added to the tile before, as it had itself.
+    __device__ __forceinline__ void count_turn_before(int query_start, int head) const {
+        if (tile_ > 0 && pair() == (tile_ + pairs / 2) % pairs && lane_ == 0) {
+            kernel::count_turn_before(arguments_, key_tile_, head, query_start);
+        }
     }
 
     /// One warp asks for all tiles: a value warp, since key warps have no register to spare.

@@ -10,6 +10,7 @@
 // That the long tiles of a causal mask begin last leaves some multiprocessors idle at the end.
 #pragma once
 
+#include "attention_backward_rounds/mask.cuh"
 #include "attention_backward_rounds/sequence.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/global_counter.cuh"
@@ -54,6 +55,36 @@ template <typename Arguments>
 __device__ __forceinline__ void count_turn(const Arguments& arguments, const Tile& key_tile,
                                            int head_in_group, int query_start) {
     count_global(turn_counter(arguments, key_tile, head_in_group, query_start));
+}
+
+/// Where the last query tile begins that sees any of the keys.
+template <typename Arguments>
+__device__ __forceinline__ int last_query_tile_start(const Arguments& arguments,
+                                                     const Tile& key_tile) {
+    constexpr int block_q = specialisation::block_q;
+    return (queries_end_of(arguments, key_tile) - 1) / block_q * block_q;
+}
+
+/// Counts the turn at the query tile that comes before this one, which is not the first, where
+/// blocks visit those of one head of the group after those of another.
+template <typename Arguments>
+__device__ __forceinline__ void count_turn_before(const Arguments& arguments, const Tile& key_tile,
+                                                  int head_in_group, int query_start) {
+    if (specialisation::grouped_heads && query_start == first_query_of(arguments, key_tile)) {
+        count_turn(arguments, key_tile, head_in_group - 1,
+                   last_query_tile_start(arguments, key_tile));
+    } else {
+        count_turn(arguments, key_tile, head_in_group, query_start - specialisation::block_q);
+    }
+}
+
+/// And that at the last one of all, if any query sees the keys.
+template <typename Arguments>
+__device__ __forceinline__ void count_last_turn(const Arguments& arguments, const Tile& key_tile) {
+    if (!is_unseen(arguments, key_tile)) {
+        count_turn(arguments, key_tile, heads_per_kv_head_of(arguments) - 1,
+                   last_query_tile_start(arguments, key_tile));
+    }
 }
 
 }  // namespace backlight::kernel

@@ -61,6 +61,8 @@ class KeyWarpgroup {
         }
         if constexpr (posts_steps) {
             follow_steps(tile);
+        } else if constexpr (walks_up) {
+            count_steps_up(tile);
         } else {
             count_steps(tile);
         }
@@ -76,7 +78,7 @@ class KeyWarpgroup {
         int query_tile = query_tiles_of(arguments_) - 1;
         exponentiate(CountedMask<causal>{tile, query_tile}, lse);
         receive_v();
-        const int last = last_query_tile(tile);
+        const int last = lowest_query_tile(tile);
         if constexpr (causal) {
             // The last tiles lie on the diagonal. Without a mask there is no branch in the loop.
             const int masked = tile.first_query_tile() + block_kv / block_q;
@@ -91,6 +93,31 @@ class KeyWarpgroup {
         if (last != tile.first_query_tile()) {
             skip_step();
         }
+    }
+
+    /// The same the other way.
+    __device__ __forceinline__ void count_steps_up(const HeldTile& tile) {
+        int query_tile = lowest_query_tile(tile);
+        if (query_tile != tile.first_query_tile()) {
+            skip_step();
+        }
+        mbarrier_wait(shared_.q_full(query_ring_.slot), query_ring_.parity);
+        TileStatistics lse;
+        multiply_first(lse);
+        exponentiate(CountedMask<causal>{tile, query_tile}, lse);
+        receive_v();
+        if constexpr (causal) {
+            // The first tiles lie on the diagonal.
+            const int masked = tile.first_query_tile() + block_kv / block_q - 1;
+            for (; query_tile < masked; ++query_tile) {
+                step(NextCounted<true>{tile, query_tile});
+            }
+        }
+        const int last = query_tiles_of(arguments_) - 1;
+        for (; query_tile < last; ++query_tile) {
+            step(NextCounted<false>{tile, query_tile});
+        }
+        step(NoNext{});
     }
 
     /// The steps that the loader posts. Where one is left out, those after it begin anew.
@@ -179,7 +206,7 @@ class KeyWarpgroup {
 
         __device__ __forceinline__ void look(uint32_t) {}
         __device__ __forceinline__ CountedMask<may_be_masked> mask() const {
-            return {tile, query_tile - 1};
+            return {tile, walks_up ? query_tile + 1 : query_tile - 1};
         }
     };
     struct NextPosted {
@@ -318,8 +345,8 @@ class KeyWarpgroup {
     }
 
     /// The lowest that sees any of this warpgroup's keys. Those of the second one all lie behind
-    /// the queries of first_query_tile(), which the block visits last.
-    __device__ __forceinline__ int last_query_tile(const HeldTile& tile) const {
+    /// the queries of first_query_tile().
+    __device__ __forceinline__ int lowest_query_tile(const HeldTile& tile) const {
         return tile.first_query_tile() + (causal && warpgroup_ == 1 ? 1 : 0);
     }
 

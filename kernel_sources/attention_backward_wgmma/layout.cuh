@@ -12,6 +12,7 @@ using specialisation::block_kv;
 using specialisation::block_q;
 using specialisation::bounded_last_diagonal;
 using specialisation::causal;
+using specialisation::deterministic;
 using specialisation::fp32_gradients;
 using specialisation::grouped_heads;
 using specialisation::head_dim;
@@ -24,6 +25,8 @@ using Element = specialisation::Element;
 // Whether the loader tells the key warpgroups which step comes next (see Step). Where all key tiles
 // have the same queries, or those from a square causal mask's diagonal on, they count along.
 constexpr bool posts_steps = bounded_last_diagonal || partial_key_tiles || grouped_heads;
+// Whether a key tile's first queries come first (see turns.cuh), not last.
+constexpr bool walks_up = deterministic;
 
 // --- Roles and registers ------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "arguments/attention_backward.h"
+#include "attention_backward_rounds/mask.cuh"
+#include "attention_backward_rounds/turns.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "attention_backward_wgmma/layout.cuh"
 #include "attention_backward_wgmma/loader.cuh"
@@ -26,42 +28,70 @@ class DqSum {
                                      bool adds)
         : arguments_(arguments),
           added_(arguments.counters.added + tile.batch_head),
-          place_(
-              accumulator_of(arguments, tile) +
-              (posts_steps ? 0 : static_cast<int64_t>(query_tiles_of(arguments)) * tile_elements)) {
+          place_(accumulator_of(arguments, tile) +
+                 (places_by_visit
+                      ? 0
+                      : static_cast<int64_t>(query_tiles_of(arguments)) * tile_elements)) {
         if (!packed && adds && wait_for_place(arguments, tile.batch_head)) {
             // The zeros there come before what is added.
             fence_global_before_async_proxy();
         }
     }
 
+    /// Waits until the query tile's dQ has been added to by all key tiles that come first. By one
+    /// thread, before a barrier that the one that adds passes too.
+    __device__ __forceinline__ void wait_for_turn(const HeldTile& tile, const Visit& visit) const {
+        const int query_start = visit.query_start();
+        kernel::wait_for_turn(arguments_, tile, visit.head_in_group, query_start,
+                              last_key_tile_of(arguments_, tile, query_start));
+        fence_global_before_async_proxy();
+    }
+
+    /// Lets the next key tile add to a query tile, as soon as all that was added has come about.
+    __device__ __forceinline__ void count_turn(const HeldTile& tile, const Visit& visit) const {
+        bulk_wait<0>();
+        kernel::count_turn(arguments_, tile, visit.head_in_group, visit.query_start());
+    }
+
     /// Sends a part of a query tile, staged in shared memory, on its way.
     __device__ __forceinline__ void add(const HeldTile& tile, const Visit& visit, int part,
                                         uint32_t staged) {
         int64_t before = 0;  // elements of the tiles before
-        if constexpr (posts_steps) {
+        if constexpr (places_by_visit) {
             const int tiles =
                 visit.head_in_group * query_tiles_of(arguments_, tile) + visit.query_tile;
             before = static_cast<int64_t>(tiles) * tile_elements;
         } else if (part == 0) {
             place_ -= tile_elements;
         }
-        bulk_reduce_add<float>(place_ + before + part * (block_q * d_q_part_columns), staged,
+        bulk_reduce_add<float>(place(tile) + before + part * (block_q * d_q_part_columns), staged,
                                d_q_part_bytes);
         bulk_commit();
     }
 
-    __device__ __forceinline__ void finish() {
+    __device__ __forceinline__ void finish(const HeldTile& tile) const {
         bulk_wait<0>();
-        count_global(added_);
+        count_global(deterministic ? arguments_.counters.added + tile.batch_head : added_);
     }
 
   private:
     static constexpr int tile_elements = block_q * head_dim;
+    static constexpr bool places_by_visit = posts_steps || walks_up;
+
+    /// Where turns are taken there are no registers left to hold it.
+    __device__ __forceinline__ float* place(const HeldTile& tile) const {
+        if constexpr (deterministic) {
+            HeldTile again = tile;
+            again.batch_head = static_cast<int>(opaque(static_cast<uint32_t>(tile.batch_head)));
+            return accumulator_of(arguments_, again);
+        } else {
+            return place_;
+        }
+    }
 
     const WgmmaArguments& arguments_;
     uint32_t* added_;
-    float* place_;  // of the head; where no steps are posted, of the tile that was last begun
+    float* place_;  // of the head; where not by visits, of the tile that was last begun
 };
 
 /// dQ of the block's keys, part by part: a part is 64 queries by 64 columns, in the order in which
@@ -99,6 +129,18 @@ class QueryWarpgroup {
                 AccumulatorRegister d_q[d_q_part_columns / 2];
                 const uint32_t k_panel = shared_.k(kv_buffer) + part * KvTile::panel_bytes;
                 multiply_seen(d_q, tile_now, visit, shared_.d_s(d_s_ring_.slot), k_panel);
+                if constexpr (deterministic) {
+                    // Both take a while, beside the product: one warp each.
+                    if (part == 0 && thread_ == warp_size) {
+                        const HeldTile again = in_step(tile);
+                        sum.wait_for_turn(again, visit_of(arguments_, again, step));
+                    }
+                    if (part == 0 && thread_ == 0 &&
+                        step != first_step_of(arguments_, in_step(tile))) {
+                        const HeldTile again = in_step(tile);
+                        sum.count_turn(again, visit_of(arguments_, again, step + 1));
+                    }
+                }
                 // The buffer's last way out has begun two parts ago.
                 if (thread_ == 0) {
                     bulk_wait_read<d_q_buffers - 1>();
@@ -132,7 +174,11 @@ class QueryWarpgroup {
             mbarrier_arrive(shared_.k_empty(kv_buffer));
         }
         if (thread_ == 0) {
-            sum.finish();
+            if (deterministic && first_step_of(arguments_, with_rows(tile)) >= last_step_of(tile)) {
+                const HeldTile found = with_rows(tile);
+                sum.count_turn(found, visit_of(arguments_, found, last_step_of(tile)));
+            }
+            sum.finish(tile);
         }
     }
 

@@ -89,9 +89,10 @@ __device__ __forceinline__ HeldTile in_step(const HeldTile& tile) {
 }
 
 // A key tile's steps count down. Where steps are posted they are all query tiles of all heads of
-// the group that see any of its keys; else the step of a query tile has its number. What follows is
-// the one place that knows their order, which the loader and the query warpgroup ask; key
-// warpgroups, which have no registers for that, are told (see Step), or count along.
+// the group that see any of its keys; else the step of a query tile has its number, or where it
+// walks up that of the tile as far from the other end. What follows is the one place that knows
+// their order, which the loader and the query warpgroup ask; key warpgroups, which have no
+// registers for that, are told (see Step), or count along.
 
 /// A query tile of one of the heads that use the key tile.
 struct Visit {
@@ -129,22 +130,25 @@ __device__ __forceinline__ int last_step_of(const HeldTile& tile) {
     }
 }
 
-/// From the last query tile to the first, each of all heads of the group before the next: blocks
-/// with keys of the same head go side by side then, whatever their masks leave out, and meet the
-/// same queries and parts of dQ in the L2 cache.
+/// From the last query tile to the first, or the other way; each of all heads of the group before
+/// the next: blocks with keys of the same head go side by side then, whatever their masks leave
+/// out, and meet the same queries and parts of dQ in the L2 cache.
 __device__ __forceinline__ Visit visit_of(const WgmmaArguments& arguments, const HeldTile& tile,
                                           int step) {
     if constexpr (!posts_steps) {
-        return {step, 0};
+        return {walks_up ? tile.first_query_tile() + query_tiles_of(arguments) - 1 - step : step,
+                0};
     } else {
         const int first = first_query_of(arguments, tile) / block_q;
+        const int last = (queries_end_of(arguments, tile) - 1) / block_q;
         if constexpr (!grouped_heads) {
-            return {first + step, 0};
+            return {walks_up ? last - step : first + step, 0};
         } else {
             const int heads = heads_per_kv_head_of(arguments);
             const int tiles_before =
                 static_cast<int>(static_cast<uint32_t>(step) / static_cast<uint32_t>(heads));
-            return {first + tiles_before, step - tiles_before * heads};
+            return {walks_up ? last - tiles_before : first + tiles_before,
+                    step - tiles_before * heads};
         }
     }
 }

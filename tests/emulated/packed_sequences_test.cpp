@@ -121,7 +121,7 @@ tool::CheckedProblem deterministic(bool masked) {
 
 TEST_CASE("deterministic: packed sequences have the same bits by any number of host threads") {
     for (const bool masked : {false, true}) {
-        for (const char* preset : {"v4", "v5"}) {
+        for (const char* preset : presets) {
             CAPTURE(preset);
             EmulatedSession session;
             require_right(session, deterministic(masked), kernel_preset(preset));

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/fitted_config.hpp"
 #include "gpu_test_support.hpp"
 
 namespace backlight::test {
@@ -100,7 +101,8 @@ void run_often(std::vector<tool::CheckedProblem> problems, const std::vector<Til
         problem.reference = tool::Reference::device_fp32;
         problem.repeats = 1;
         tool::ProblemCheck check(kernels, problem);
-        for (const TileConfig& config : configs) {
+        for (const TileConfig& preset : configs) {
+            const TileConfig config = attention::fitted_config(preset, problem.problem, target);
             if (tuning::is_legal(config, problem.problem, target)) {
                 run_often(kernels, check, config, runs_each);
             }
@@ -138,12 +140,31 @@ TEST_CASE(
     run_often(all_full(false), {resident(32, 1), resident(32, 8), resident(64, 8)}, 25);
 }
 
+TileConfig wgmma(int stages, int heads_per_group) {
+    TileConfig config = kernel_preset("wgmma");
+    config.stages = stages;
+    config.heads_per_group = heads_per_group;
+    return config;
+}
+
 TEST_CASE("deterministic problems give the same bits of all gradients whenever the GPU is full") {
     TileConfig converting = resident(32, 4);
     converting.converts_d_q = true;
     std::vector<tool::CheckedProblem> problems = all_full(true);
     problems.push_back(uneven());
-    run_often(problems, {resident(32, 1), resident(32, 8), resident(64, 8), converting}, 25);
+    run_often(problems,
+              {resident(32, 1), resident(32, 8), resident(64, 8), converting, wgmma(2, 1),
+               wgmma(2, 8), wgmma(3, 8)},
+              25);
+}
+TEST_CASE("deterministic problems of wide heads give the same bits whenever the GPU is full") {
+    std::vector<tool::CheckedProblem> problems;
+    for (const std::int64_t head_dim : {192, 256}) {
+        problems.push_back(FullProblem{4, 16, 1024, head_dim, head_dim == 192}.checked(true));
+    }
+    problems.push_back(uneven());
+    problems.back().problem.head_dim = 192;
+    run_often(problems, {resident(32, 1), resident(32, 8)}, 25);
 }
 
 TEST_SUITE("long") {

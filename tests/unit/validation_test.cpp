@@ -234,11 +234,6 @@ void taken_by_all_but_mma(const AttentionProblem& problem,
     static constexpr std::array takers = {KernelFamily::wgmma, KernelFamily::mma_resident};
     unsupported_but_by(takers, problem, fragments);
 }
-void taken_by_resident_alone(const AttentionProblem& problem,
-                             std::initializer_list<std::string_view> fragments) {
-    static constexpr std::array takers = {KernelFamily::mma_resident};
-    unsupported_but_by(takers, problem, fragments);
-}
 /// With the configuration that v4 becomes.
 void taken_by_wide_resident_alone(const AttentionProblem& problem) {
     CHECK_NOTHROW(validate(problem));
@@ -268,6 +263,8 @@ TEST_CASE("a head_dim without kernels is unsupported, with those that have some"
             problem.head_dim_v = other;
             taken_by_wide_resident_alone(problem);
             std::swap(problem.head_dim, *problem.head_dim_v);
+            taken_by_wide_resident_alone(problem);
+            problem.deterministic = true;
             taken_by_wide_resident_alone(problem);
         }
     }
@@ -352,10 +349,10 @@ TEST_CASE("fp32 gradients and sums with them are taken by all but mma") {
     taken_by_all_but_mma(problem, {"gradient_type is fp32", "it must be input"});
 }
 
-TEST_CASE("determinism is taken by mma_resident alone") {
+TEST_CASE("determinism is taken by all but mma") {
     AttentionProblem problem = good_problem;
     problem.deterministic = true;
-    taken_by_resident_alone(problem, {"deterministic is true", "it must be false"});
+    taken_by_all_but_mma(problem, {"deterministic is true", "it must be false"});
 }
 
 TEST_CASE("only fp32 gradients can be added to") {

@@ -50,6 +50,7 @@ constexpr Features features_of(KernelFamily family) {
                     .window = true,
                     .fp32_gradients = true,
                     .accumulated_gradients = true,
+                    .deterministic = true,
                     .packed = true};
         case KernelFamily::mma_resident:
             return {.any_head_dim_up_to = 256,
@@ -146,9 +147,6 @@ std::optional<Unsupported> unsupported_feature(const AttentionProblem& problem,
     }
     if (!features.deterministic && problem.deterministic) {
         return Unsupported{"deterministic is true", "it must be false"};
-    }
-    if (problem.deterministic && has_wide_heads(problem)) {
-        return Unsupported{"deterministic is true", "head_dim and head_dim_v must be at most 128"};
     }
     return std::nullopt;
 }

@@ -116,7 +116,8 @@ constexpr std::size_t with_packed_work(std::size_t bytes, std::size_t parts) noe
 
 /// Of mma_resident at head dimensions above 128.
 std::size_t wide_shared_memory_bytes(const TileConfig& config, std::int64_t head_dim,
-                                     std::int64_t head_dim_v, bool packed) noexcept {
+                                     std::int64_t head_dim_v, bool packed,
+                                     bool takes_tickets) noexcept {
     constexpr std::size_t element_bytes = 2;
     const auto block_q = static_cast<std::size_t>(config.block_q);
     const auto block_kv = static_cast<std::size_t>(config.block_kv);
@@ -133,7 +134,7 @@ std::size_t wide_shared_memory_bytes(const TileConfig& config, std::int64_t head
     // One for K and V, one a place of Q and dO, the exchange of dS, and the end of dO's reads.
     const std::size_t barriers = 1 + (2 + d_o_stages) + 2;
     const std::size_t bytes = first + later + statistics + barriers * 8;
-    return packed ? with_packed_work(bytes, 1) : bytes;
+    return packed ? with_packed_work(bytes, 1) : bytes + (takes_tickets ? 8 : 0);
 }
 
 }  // namespace
@@ -147,7 +148,8 @@ std::size_t shared_memory_bytes(const TileConfig& config,
     const std::int64_t head_dim = attention::tile_head_dim(problem);
     if (config.family == KernelFamily::mma_resident && attention::has_wide_heads(problem)) {
         return wide_shared_memory_bytes(config, head_dim, attention::tile_head_dim_v(problem),
-                                        problem.packed.has_value());
+                                        problem.packed.has_value(),
+                                        attention::takes_tickets(problem, config));
     }
     constexpr std::size_t element_bytes = 2;
     constexpr std::size_t barrier_bytes = 8;

@@ -54,6 +54,7 @@ kernel::WgmmaArguments wgmma_arguments(const AttentionProblem& problem, const Ti
     const Rounds rounds(problem, config);
     set_rounds(arguments, problem, rounds);
     arguments.heads_per_group = static_cast<int>(rounds.group_heads);
+    arguments.turns = layout.turn_counters(workspace);
     set_packed_work(arguments, problem, layout, workspace);
     arguments.d_q_data = tensors.d_q.data;
     arguments.d_k_data = tensors.d_k.data;

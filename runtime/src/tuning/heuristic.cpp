@@ -16,8 +16,9 @@ namespace {
 /// give more long tiles to begin with, as many as the cache holds. All from one to four are within
 /// 4 %. Where several heads of queries use one of keys, a tile has as many times the work, and a
 /// block goes through them one after the other: there are fewer tiles to even out the long ones,
-/// and of a group's heads the cache holds those that are worked on. A third stage, for which there
-/// is room at head dimensions up to 64, gives 1 to 5 %.
+/// and of a group's heads the cache holds those that are worked on. Where blocks add to dQ in turn,
+/// fewer of the same head are in each other's way; Q, dO and dQ of a group then take 16 MB. A third
+/// stage, for which there is room at head dimensions up to 64, gives 1 to 5 %.
 TileConfig hopper_wgmma(const AttentionProblem& problem) {
     TileConfig config = kernel_preset("wgmma");
     if (problem.causal && problem.heads != problem.effective_heads_kv()) {
@@ -25,6 +26,13 @@ TileConfig hopper_wgmma(const AttentionProblem& problem) {
         config.heads_per_group = static_cast<int>(std::clamp<std::int64_t>(heads, 2, 8));
     } else {
         config.heads_per_group = problem.causal ? (problem.seqlen_q <= 4096 ? 4 : 2) : 1;
+    }
+    if (problem.deterministic) {
+        constexpr std::int64_t group_elements = std::int64_t{1} << 21U;
+        const std::int64_t heads = group_elements / std::max<std::int64_t>(problem.seqlen_q, 1) /
+                                   std::max<std::int64_t>(attention::tile_head_dim(problem), 1);
+        config.heads_per_group = std::max(config.heads_per_group,
+                                          static_cast<int>(std::clamp<std::int64_t>(heads, 2, 32)));
     }
     config.stages = attention::tile_head_dim(problem) == 64 ? 3 : 2;
     return config;
