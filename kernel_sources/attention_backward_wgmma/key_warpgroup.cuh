@@ -56,7 +56,7 @@ class KeyWarpgroup {
         }
         mbarrier_wait(shared_.k_full(kv_ring_.slot), kv_ring_.parity);
         // Of keys that no query sees there is no K.
-        if (k_resident && !(posts_steps && is_unseen(arguments_, tile))) {
+        if (k_resident && !(posts_steps && is_unseen(arguments_, with_rows(tile)))) {
             load_operand(state_.k, shared_.k(kv_ring_.slot));
         }
         if constexpr (posts_steps) {

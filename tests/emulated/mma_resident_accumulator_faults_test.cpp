@@ -24,7 +24,7 @@ TEST_CASE("v5: heads that share a place of the accumulator match fp64 under any 
 TEST_CASE("v5: a place of the accumulator that is taken too early or unclean is found") {
     const std::vector<AccumulatorFault> faults = {
         {"converted before it is complete",
-         edit("wait_until_added(arguments_, conversion.batch_head);", ";"),
+         edit("kernel::wait_until_added(arguments_, conversion.batch_head);", ";"),
          {},
          side_by_side},
         {"added before the zeros",

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernel_edits.hpp"
 #include "planted_faults.hpp"
 #include "verification/packing.hpp"
 
@@ -10,12 +11,10 @@ namespace backlight::test {
 
 namespace {
 
-SourceEdit prepared(std::string from, std::string to) {
-    return edit_of("attention_backward_delta", std::move(from), std::move(to));
-}
-SourceEdit resident(std::string from, std::string to) {
-    return edit_of("attention_backward_mma_resident", std::move(from), std::move(to));
-}
+// Of the delta kernel, which prepares sequences, and of the main kernel.
+constexpr EditsOf prepared{"attention_backward_delta"};
+constexpr EditsOf resident = mma_resident_edits::edit;
+constexpr EditsOf wgmma = wgmma_edits::edit;
 
 ProblemRun run_of(const char* preset = "v4") {
     const AttentionProblem problem{
@@ -37,19 +36,12 @@ TEST_CASE("packed sequences: faults in their tensor maps are found") {
         {"a map that ends where the tensor does",
          {prepared("tensor_map_set_extent<1>(place, rows.length);", ";")},
          run_of(),
-         {}},
+         {FaultKind::out_of_bounds}},
         {"maps of another sequence",
          {resident("arguments_.packed.maps[key_tile_.batch * packed_operands + operand]",
                    "arguments_.packed.maps[operand]")},
          run_of(),
          {}},
-        {"maps that are read before they are written",
-         {resident("    // Order, maps and counters come from the delta kernel.\n"
-                   "    wait_for_previous_kernel();",
-                   "    ")},
-         run_of(),
-         {FaultKind::invalid_tensor_map, FaultKind::out_of_bounds},
-         20},
     };
     require_found(faults);
 }
@@ -67,9 +59,6 @@ TEST_CASE("packed sequences: tickets in another order than turns are a deadlock"
 }
 
 TEST_CASE("packed sequences: faults of wgmma in their tensor maps and places are found") {
-    const auto wgmma = [](std::string from, std::string to) {
-        return edit_of("attention_backward_wgmma", std::move(from), std::move(to));
-    };
     const std::vector<PlantedFault> faults = {
         {"maps of inputs that are not acquired",
          {wgmma("acquire_tensor_map(arguments_.packed.maps + tile.batch * packed_operands + "
@@ -93,7 +82,7 @@ TEST_CASE("packed sequences: faults of wgmma in their tensor maps and places are
                 "            // None may")},
          run_of("wgmma"),
          {FaultKind::arrival_overflow, FaultKind::deadlock, FaultKind::data_race,
-          FaultKind::missed_phase},
+          FaultKind::missed_phase, FaultKind::wrong_parity},
          5},
     };
     require_found(faults);
@@ -117,8 +106,8 @@ TEST_CASE("packed sequences: faults in which rows they have are found") {
          {resident("d_q + conversion.q_begin * strides.seqlen", "d_q")},
          run_of("v5"),
          {}},
-        {"places in the order by twos",
-         {prepared("place += first ? 1 : 0;", "place += first && other != 1 ? 1 : 0;")},
+        {"a query less where there are more than a tile's",
+         {prepared("entry.seqlen_q = q.length;", "entry.seqlen_q = q.length - (q.length > 64);")},
          run_of(),
          {}},
     };

@@ -18,7 +18,7 @@ TEST_CASE("wgmma: heads that share a place of the accumulator match fp64 under a
 TEST_CASE("wgmma: a place of the accumulator that is taken too early or unclean is found") {
     const std::vector<AccumulatorFault> faults = {
         {"converted before it is complete",
-         edit("wait_until_added(arguments_, conversion.batch_head);", ";"),
+         edit("kernel::wait_until_added(arguments_, conversion.batch_head);", ";"),
          {}},
         {"added before the zeros",
          edit("adds && wait_for_place(arguments, tile.batch_head)", "false"),

@@ -120,16 +120,16 @@ TEST_CASE("wgmma: a buffer that is filled before its readers are done is found")
          over_its_readers,
          10},
         {"work",
-         {edit("mbarrier_wait(shared_.work_empty(slot), rings_.work_parity() ^ 1);\n        "
-               "const auto word",
-               "const auto word")},
+         {edit("mbarrier_wait(shared_.work_empty(slot), rings_.work_parity() ^ 1);\n        const "
+               "auto",
+               "const auto")},
          narrow(),
          too_soon,
          10},
         {"work, released before all lanes have seen it posted",
-         {edit("            // None may still wait for a phase that can now pass.\n            "
-               "__syncwarp();\n",
-               "")},
+         {edit("__syncwarp();\n            if (lane == 0) {\n                "
+               "mbarrier_arrive(shared_.work_empty(slot)",
+               "if (lane == 0) {\n                mbarrier_arrive(shared_.work_empty(slot)")},
          narrow(),
          {deadlock, missed_phase, wrong_parity, divergent_collective},
          10},
@@ -153,8 +153,7 @@ TEST_CASE("wgmma: a buffer that is filled before its readers are done is found")
                ""),
           edit("        DqSum sum(arguments_, with_rows(tile), thread_ == 0);\n",
                "        DqSum sum(arguments_, with_rows(tile), thread_ == 0);\n        if (lane_ "
-               "== 0) {\n    "
-               "        "
+               "== 0) {\n            "
                "mbarrier_arrive(shared_.k_empty(kv_buffer));\n        }\n")},
          two_tiles(128),
          over_its_readers,
@@ -179,8 +178,7 @@ TEST_CASE("wgmma: an arrival that does not come is found") {
          {transaction_mismatch, deadlock}},
         {"V full",
          {edit("load_keys(shared_.v(buffer), arguments_.v, packed_v, tile, "
-               "shared_.v_full(buffer));\n        "
-               "    "
+               "shared_.v_full(buffer));\n            "
                "}\n            mbarrier_wait(shared_.d_o_empty(stage), parity",
                "load_tile<KvTile>(shared_.v(buffer), arguments_.v, tile.kv_start, tile.head, "
                "tile.batch, shared_.v_full(buffer));\n            "
@@ -222,9 +220,8 @@ TEST_CASE("wgmma: an arrival that does not come is found") {
          two_tiles(128),
          {deadlock}},
         {"work",
-         {edit("word(work.conversion.query_tiles), 0});\n        "
-               "mbarrier_arrive(shared_.work_full(slot));",
-               "word(work.conversion.query_tiles), 0});")},
+         {edit("mbarrier_arrive(shared_.work_full(slot));\n        rings_.advance_work();\n    }",
+               "rings_.advance_work();\n    }")},
          narrow(),
          {deadlock}},
         {"work read",
@@ -262,8 +259,8 @@ TEST_CASE("wgmma: a wrong parity is found") {
          {wrong_parity, missed_phase, source_overwritten, data_race, deadlock},
          20},
         {"of the buffers to be converted, always the first",
-         {edit("            ring_.advance();\n        }\n        if (leads()",
-               "        }\n        if (leads()")},
+         {edit("ring_.advance();\n        }\n        if (leads() && leaves_zeros)",
+               "}\n        if (leads() && leaves_zeros)")},
          narrow(),
          {wrong_parity, uninitialised_read, copy_in_flight, data_race, arrival_overflow},
          20},

@@ -6,6 +6,7 @@
 
 #include "gpu_test_support.hpp"
 #include "gradient_values.hpp"
+#include "tuning/search_space.hpp"
 #include "verification/accuracy.hpp"
 #include "verification/packing.hpp"
 
@@ -56,7 +57,10 @@ TEST_CASE("a captured run of packed sequences serves other sequences when it is 
                              .causal = true};
     const verification::Packing first = verification::make_packing(problem, PackingKind::padded);
     problem = verification::packed_problem(problem, first, 3);
-    for (const char* preset : {"v4", "v5"}) {
+    for (const char* preset : {"v4", "v5", "wgmma"}) {
+        if (!tuning::is_legal(kernel_preset(preset), problem, gpu.device().properties().target)) {
+            continue;
+        }
         CAPTURE(preset);
         tool::ProblemData data(kernels, problem, tool::Layout::bshd, first);
         data.randomise(1);

@@ -149,8 +149,8 @@ TEST_CASE("a target that nobody named is left out with a note where another take
     check_refused(ErrorCode::unsupported, {"family is wgmma", "sm_120a"},
                   [&] { inspect_kernels(options); });
     options.targets.clear();
-    options.head_dim = 96;
-    check_refused(ErrorCode::unsupported, {"head_dim is 96"}, [&] { inspect_kernels(options); });
+    options.head_dim = 192;
+    check_refused(ErrorCode::unsupported, {"head_dim is 192"}, [&] { inspect_kernels(options); });
 }
 
 TEST_CASE("default is inspected as each target gets it") {

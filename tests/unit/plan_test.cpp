@@ -161,7 +161,7 @@ TEST_CASE("a run launches delta, main and convert, in that order, with the grids
 TEST_CASE("a part of 64 rows gets a block of delta and convert of its own") {
     auto& driver = fresh_driver();
     Runtime runtime(fake_options());
-    const auto plan = runtime.backward(problem);  // 160 queries: 2.5 blocks
+    const auto plan = runtime.backward(problem, kernel_preset("v4"));  // 160 queries: 2.5 blocks
     run(*plan, tensors_at(problem, test::tensor_base));
     const std::vector<Launch> launches = driver.launches();
     REQUIRE(launches.size() == 3);
@@ -499,7 +499,7 @@ TEST_CASE("a stride over a single index may be zero, and TMA still gets one that
         view->stride_batch = view->stride_head = 0;
     }
     tensors.lse.stride_batch = tensors.lse.stride_head = 0;
-    run(*runtime.backward(single), tensors);
+    run(*runtime.backward(single, kernel_preset("v4")), tensors);
     CHECK(driver.fake_launch_count() == 3);
     REQUIRE(driver.encodes().size() == 4);
     for (const EncodedMap& map : driver.encodes()) {
@@ -516,7 +516,7 @@ TEST_CASE("fp16 problems get fp16 tensor maps") {
     Runtime runtime(fake_options());
     AttentionProblem half = problem;
     half.dtype = DataType::fp16;
-    run(*runtime.backward(half), tensors_at(half, test::tensor_base));
+    run(*runtime.backward(half, kernel_preset("v4")), tensors_at(half, test::tensor_base));
     REQUIRE(driver.encodes().size() == 4);
     for (const EncodedMap& map : driver.encodes()) {
         CHECK(map.data_type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16);
@@ -631,7 +631,7 @@ TEST_CASE(
     std::vector<std::shared_ptr<const BackwardPlan>> plans(4);
     std::vector<std::thread> threads;
     for (auto& plan : plans) {
-        threads.emplace_back([&] { plan = runtime.backward(problem); });
+        threads.emplace_back([&] { plan = runtime.backward(problem, kernel_preset("v4")); });
     }
     for (std::thread& thread : threads) {
         thread.join();
@@ -683,7 +683,7 @@ TEST_CASE("a plan outlives its Runtime, and the last owner unloads the kernels")
     {
         Runtime runtime(fake_options());
         Runtime moved = std::move(runtime);
-        plan = moved.backward(problem);
+        plan = moved.backward(problem, kernel_preset("v4"));
     }
     CHECK(driver.fake_loaded_library_count() == loaded_before + 3);
     run(*plan, tensors_at(problem, test::tensor_base));
@@ -695,7 +695,7 @@ TEST_CASE("a plan outlives its Runtime, and the last owner unloads the kernels")
 TEST_CASE("a run allocates no host memory, whether its maps are known or new") {
     auto& driver = fresh_driver();
     Runtime runtime(fake_options());
-    const auto plan = runtime.backward(problem);
+    const auto plan = runtime.backward(problem, kernel_preset("v4"));
     BackwardTensors tensors = tensors_at(problem, test::tensor_base);
     run(*plan, tensors);
     driver.fake_set_recording(false);

@@ -157,8 +157,8 @@ TEST_CASE("prepare_async gives the plan that backward gives and works in the cal
     check_refused(ErrorCode::driver_failed, {"CUDA_ERROR_OUT_OF_MEMORY"},
                   [&] { scripted.runtime.prepare_async(problem).get(); });
     AttentionProblem wrong = problem;
-    wrong.head_dim = 160;
-    check_refused(ErrorCode::unsupported, {"head_dim is 160"},
+    wrong.head_dim = 264;
+    check_refused(ErrorCode::unsupported, {"head_dim is 264"},
                   [&] { scripted.runtime.prepare_async(wrong).get(); });
 }
 

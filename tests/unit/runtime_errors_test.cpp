@@ -185,8 +185,8 @@ TEST_CASE("a problem or configuration that breaks a rule is refused before anyth
     check_refused(ErrorCode::unsupported, {"seqlen_q is 100", "block_q = 32"},
                   [&] { runtime.backward(wrong, kernel_preset("v3")); });
     wrong = problem;
-    wrong.head_dim = 160;
-    check_refused(ErrorCode::unsupported, {"head_dim is 160"}, [&] { runtime.backward(wrong); });
+    wrong.head_dim = 264;
+    check_refused(ErrorCode::unsupported, {"head_dim is 264"}, [&] { runtime.backward(wrong); });
     wrong = problem;
     wrong.deterministic = true;
     check_refused(ErrorCode::unsupported, {"deterministic is true"},

@@ -36,6 +36,7 @@ bool may_exclude(const CheckedProblem& checked, std::span<const int> row) {
     const bool packed =
         row[Grid::layout] != verification::unset && checked.layout == Layout::packed_qkv;
     return (packed && problem.head_dim_v) ||
+           (packed && problem.packed && problem.packed->total_q != problem.packed->total_kv) ||
            (checked.layout == Layout::broadcast && needs_logits(checked.inputs)) ||
            (needs_logits(checked.inputs) && problem.softmax_scale == 0.0F) ||
            (checked.inputs == InputKind::dominant_key && problem.window_left);

@@ -204,8 +204,13 @@ double backward_flops(const AttentionProblem& problem,
 }
 
 double backward_bytes(const AttentionProblem& problem) noexcept {
-    const auto rows_q = static_cast<double>(attention::query_extents(problem).rows());
-    const auto rows_kv = static_cast<double>(attention::key_extents(problem).rows());
+    // Of any extents: their product may be more than 64 bits hold.
+    const auto rows_of = [](const attention::Extents& extents) {
+        return static_cast<double>(extents.batch) * static_cast<double>(extents.heads) *
+               static_cast<double>(extents.seqlen);
+    };
+    const double rows_q = rows_of(attention::query_extents(problem));
+    const double rows_kv = rows_of(attention::key_extents(problem));
     const auto depth = static_cast<double>(problem.head_dim);
     const auto depth_v = static_cast<double>(problem.effective_head_dim_v());
     const double inputs =

@@ -67,8 +67,8 @@ TEST_CASE("a kernel that computes wrong gradients is found by the tuner and cann
          .from = "arguments.softmax_scale",
          .to = "arguments.softmax_scale * arguments.softmax_scale"},
         {.file = "attention_backward_mma_resident/converter.cuh",
-         .from = "arguments_.softmax_scale",
-         .to = "arguments_.softmax_scale * arguments_.softmax_scale"}};
+         .from = "scale_at_store(arguments_.softmax_scale)",
+         .to = "scale_at_store(arguments_.softmax_scale * arguments_.softmax_scale)"}};
     Runtime runtime =
         emulation::make_emulated_runtime({},
                                          {.cache_directory = folder.path() / "cache",
@@ -124,10 +124,11 @@ TEST_CASE("a refused candidate names its rule before anything is timed") {
     });
     check_refused(ErrorCode::unsupported, {"'ptx'", "mma, wgmma, mma_resident"},
                   [&] { runtime.tune(tiny, {.kernel_family = "ptx"}); });
-    // 32 keys are no tile of wgmma's.
+    AttentionProblem odd_length = tiny;
+    odd_length.seqlen_q = odd_length.seqlen_kv = 33;
     check_refused(ErrorCode::unsupported,
-                  {"kernel_family is 'wgmma'", "none of its kernels takes", "seqlen_kv=32"},
-                  [&] { runtime.tune(tiny, {.kernel_family = "wgmma"}); });
+                  {"kernel_family is 'mma'", "none of its kernels takes", "seqlen_kv=33"},
+                  [&] { runtime.tune(odd_length, {.kernel_family = "mma"}); });
     CHECK(runtime.counters().compiles == 0);
 }
 
