@@ -34,7 +34,8 @@ TileConfig hopper_wgmma(const AttentionProblem& problem) {
         config.heads_per_group = std::max(config.heads_per_group,
                                           static_cast<int>(std::clamp<std::int64_t>(heads, 2, 32)));
     }
-    config.stages = attention::tile_head_dim(problem) == 64 ? 3 : 2;
+    // What packed sequences tell of themselves takes the room of a third.
+    config.stages = attention::tile_head_dim(problem) == 64 && !problem.packed ? 3 : 2;
     return config;
 }
 
