@@ -21,7 +21,7 @@ ProblemRun run_of(const char* preset = "v4") {
         .batch = 5, .heads = 2, .seqlen_q = 90, .seqlen_kv = 100, .head_dim = 64};
     ProblemRun run{.problem = {.problem = problem, .repeats = 1}, .config = kernel_preset(preset)};
     run.problem.packing = verification::make_packing(problem, verification::PackingKind::padded);
-    run.problem.problem = verification::packed_problem(problem, *run.problem.packing);
+    run.problem.problem = verification::packed_problem(problem, run.problem.packing);
     return run;
 }
 

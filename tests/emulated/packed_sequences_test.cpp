@@ -25,8 +25,8 @@ bool is_taken(const AttentionProblem& problem, const char* preset) {
 tool::CheckedProblem packed(const AttentionProblem& problem, PackingKind kind) {
     tool::CheckedProblem checked{.problem = problem, .repeats = 1};
     checked.packing = verification::make_packing(problem, kind);
-    checked.problem = verification::packed_problem(problem, *checked.packing,
-                                                   kind == PackingKind::padded ? 5 : 0);
+    checked.problem =
+        verification::packed_problem(problem, checked.packing, kind == PackingKind::padded ? 5 : 0);
     return checked;
 }
 
@@ -115,7 +115,7 @@ tool::CheckedProblem deterministic(bool masked) {
     checked.packing = verification::pack(
         std::vector<SequenceShape>{{150, 290}, {130, 90}, {0, 70}, {50, 0}, {140, 180}});
     checked.problem.batch = 5;
-    checked.problem = verification::packed_problem(checked.problem, *checked.packing, 0);
+    checked.problem = verification::packed_problem(checked.problem, checked.packing, 0);
     return checked;
 }
 
@@ -207,13 +207,13 @@ void require_harmless_nonsense(const AttentionProblem& problem) {
             data.run(*plan);
             session.session().synchronise();
             std::swap(packing.cu_seqlens_q, packing.seqused_kv);
-            packing.cu_seqlens_q = checked.packing->cu_seqlens_q;
+            packing.cu_seqlens_q = checked.packing.cu_seqlens_q;
             packing.seqused_kv.pop_back();
             data.set_packing(packing);
             data.run(*plan);
             session.session().synchronise();
             // All rows are some sequence's there: what is looked at lies beside the tensors.
-            data.set_packing(*checked.packing);
+            data.set_packing(checked.packing);
             CHECK_FALSE(data.damaged_canary());
         }
     }

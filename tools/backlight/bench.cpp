@@ -35,9 +35,9 @@ std::vector<SequenceShape> shapes_of(const std::vector<std::int64_t>& lengths) {
     return shapes;
 }
 
-std::optional<verification::Packing> packing_of(const BenchOptions& options) {
-    return options.lengths.empty() ? std::nullopt
-                                   : std::optional(verification::pack(shapes_of(options.lengths)));
+verification::Packing packing_of(const BenchOptions& options) {
+    return options.lengths.empty() ? verification::Packing{}
+                                   : verification::pack(shapes_of(options.lengths));
 }
 
 std::vector<AttentionProblem> problems_of(const BenchOptions& options) {

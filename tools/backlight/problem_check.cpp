@@ -43,10 +43,11 @@ const char* to_string(Reference reference) noexcept {
 std::string to_string(const CheckedProblem& problem) {
     return fmt::format("{} inputs={} layout={}{}", to_string(problem.problem),
                        verification::to_string(problem.inputs), to_string(problem.layout),
-                       problem.packing ? fmt::format(" cu_seqlens_q={} cu_seqlens_kv={}",
-                                                     fmt::join(problem.packing->cu_seqlens_q, ","),
-                                                     fmt::join(problem.packing->cu_seqlens_kv, ","))
-                                       : std::string());
+                       !problem.packing.is_empty()
+                           ? fmt::format(" cu_seqlens_q={} cu_seqlens_kv={}",
+                                         fmt::join(problem.packing.cu_seqlens_q, ","),
+                                         fmt::join(problem.packing.cu_seqlens_kv, ","))
+                           : std::string());
 }
 
 std::array<Tolerance, 3> tolerances(const CheckedProblem& checked) {

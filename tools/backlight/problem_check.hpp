@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +36,7 @@ struct CheckedProblem {
     int repeats = 3;
     std::uint64_t seed = 1;
     /// Of packed problems; see ProblemData.
-    std::optional<verification::Packing> packing = std::nullopt;
+    verification::Packing packing = {};
 };
 
 /// The gradients in the order in which all of this numbers them.

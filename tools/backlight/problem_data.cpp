@@ -30,11 +30,11 @@ std::size_t count(std::int64_t elements) {
 }  // namespace
 
 ProblemData::ProblemData(SupportKernels& kernels, const AttentionProblem& problem, Layout layout,
-                         const std::optional<verification::Packing>& packing)
+                         const verification::Packing& packing)
     : kernels_(kernels), problem_(problem), layout_(layout) {
     constexpr std::array names = {"q", "k", "v", "o", "d_o", "d_q", "d_k", "d_v"};
     if (problem.packed) {
-        set_packing(packing ? *packing : verification::even_packing(problem));
+        set_packing(packing.is_empty() ? verification::even_packing(problem) : packing);
     }
     if (layout == Layout::packed_qkv &&
         attention::query_extents(problem).seqlen != attention::key_extents(problem).seqlen) {

@@ -46,8 +46,7 @@ class ProblemData {
     /// are (1, heads, total, head_dim), `packing` says where the sequences lie; without it all have
     /// the largest lengths. Rows that are none's hold NaN, and are looked after like gaps.
     ProblemData(SupportKernels& kernels, const AttentionProblem& problem,
-                Layout layout = Layout::bhsd,
-                const std::optional<verification::Packing>& packing = std::nullopt);
+                Layout layout = Layout::bhsd, const verification::Packing& packing = {});
 
     const AttentionProblem& problem() const noexcept { return problem_; }
     Layout layout() const noexcept { return layout_; }

@@ -43,7 +43,7 @@ void pack(CheckedProblem& checked, verification::PackingKind kind) {
     checked.problem.batch += more_sequences;
     checked.packing = verification::make_packing(checked.problem, kind);
     checked.problem = verification::packed_problem(
-        checked.problem, *checked.packing, kind == verification::PackingKind::padded ? 3 : 0);
+        checked.problem, checked.packing, kind == verification::PackingKind::padded ? 3 : 0);
 }
 
 template <typename Values>

@@ -78,9 +78,9 @@ json to_json(const ProblemReport& report) {
                      {"tensors", tensors},
                      {"failures", report.failures},
                      {"passed", report.passed()}});
-    if (report.problem.packing) {
-        document["cu_seqlens_q"] = report.problem.packing->cu_seqlens_q;
-        document["cu_seqlens_kv"] = report.problem.packing->cu_seqlens_kv;
+    if (!report.problem.packing.is_empty()) {
+        document["cu_seqlens_q"] = report.problem.packing.cu_seqlens_q;
+        document["cu_seqlens_kv"] = report.problem.packing.cu_seqlens_kv;
     }
     return document;
 }

@@ -24,6 +24,9 @@ struct Packing {
 
     bool operator==(const Packing&) const = default;
 
+    /// None is given.
+    bool is_empty() const noexcept { return cu_seqlens_q.empty(); }
+
     std::vector<PackedSequence> sequences() const;
     std::vector<SequenceShape> shapes() const;
 };
