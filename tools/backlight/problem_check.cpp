@@ -80,6 +80,13 @@ std::array<Tolerance, 3> tolerances(const CheckedProblem& checked) {
             each.minimum_rms = std::max(each.minimum_rms, 2 * rounding_of_sums / each.relative_l2);
         }
     }
+    if (problem.gradient_type == GradientType::input) {
+        // Below its normal numbers a type has steps of one size, to which gradients are rounded.
+        const double step = bf16 ? 0x1p-133 : 0x1p-24;
+        for (Tolerance& each : all) {
+            each.minimum_rms = std::max(each.minimum_rms, step / each.relative_l2);
+        }
+    }
     const double narrow = std::sqrt(std::max(1.0, 64.0 / static_cast<double>(problem.head_dim)));
     all[0].worst_row *= narrow;
     if (!normal) {
