@@ -251,6 +251,12 @@ TEST_CASE("the heuristic is wgmma where that is legal and else mma_resident") {
     unequal.head_dim_v = 72;
     CHECK(heuristic(unequal, geforce).block_q == 32);
     CHECK(heuristic(unequal, hopper).stages == 2);
+    // Packed sequences at head dimensions up to 64 have not been compared on the card.
+    AttentionProblem packed = square(4096, 64);
+    packed.packed = PackedSequences{.total_q = 4096, .total_kv = 4096};
+    CHECK(heuristic(packed, hopper).family == KernelFamily::mma_resident);
+    packed.head_dim = 128;
+    CHECK(heuristic(packed, hopper).family == KernelFamily::wgmma);
     // Above 128 the widened v4, with two places of dO where there is room.
     for (const device::Target& target : {hopper, geforce}) {
         for (const auto& [head_dim, head_dim_v] :

@@ -68,7 +68,12 @@ TEST_CASE("a kernel that computes wrong gradients is found by the tuner and cann
          .to = "arguments.softmax_scale * arguments.softmax_scale"},
         {.file = "attention_backward_mma_resident/converter.cuh",
          .from = "scale_at_store(arguments_.softmax_scale)",
-         .to = "scale_at_store(arguments_.softmax_scale * arguments_.softmax_scale)"}};
+         .to = "scale_at_store(arguments_.softmax_scale * arguments_.softmax_scale)"},
+        {.file = "attention_backward_wgmma/converter.cuh",
+         .from =
+             "rows{shared_.converted()};\n        const float scale = arguments_.softmax_scale;",
+         .to = "rows{shared_.converted()};\n        const float scale = "
+               "arguments_.softmax_scale * arguments_.softmax_scale;"}};
     Runtime runtime =
         emulation::make_emulated_runtime({},
                                          {.cache_directory = folder.path() / "cache",
