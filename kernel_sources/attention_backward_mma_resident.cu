@@ -29,6 +29,7 @@
 #include "attention_backward_mma_resident/converter.cuh"
 #include "attention_backward_mma_resident/key_warp.cuh"
 #include "attention_backward_mma_resident/layout.cuh"
+#include "attention_backward_mma_resident/packed_work.cuh"
 #include "attention_backward_packing/work.cuh"
 #include "attention_backward_rounds/work.cuh"
 #include "primitives/dependent_launch.cuh"
@@ -37,24 +38,6 @@
 #include "primitives/shared_memory.cuh"
 
 namespace backlight::kernel {
-
-/// Of packed sequences, for the block to read; by its first warp.
-__device__ __forceinline__ void find_packed_work(const MmaResidentArguments& arguments,
-                                                 SharedMemory shared, int lane) {
-    // Order, maps and counters come from the delta kernel.
-    wait_for_previous_kernel();
-    int ticket = static_cast<int>(blockIdx.x);
-    if constexpr (takes_tickets) {
-        if (lane == 0) {
-            ticket = static_cast<int>(take_ticket(arguments.counters.tickets));
-        }
-        ticket = __shfl_sync(0xffffffffu, ticket, 0);
-    }
-    if constexpr (converts_d_q) {
-        find_packed_conversion(arguments, ticket, shared.packed_conversion(), lane);
-    }
-    find_packed_tile(arguments, ticket, shared.packed_tile(), lane);
-}
 
 __device__ __forceinline__ Work load_packed_work(SharedMemory shared) {
     Work work;

@@ -17,6 +17,7 @@
 // A block owns 64 keys and walks over the queries by 32; eight warps divide dQ = dS K. Widths of Q
 // and K and of V and O are apart, each of one to four panels of 64 columns.
 #include "arguments/attention_backward_mma_resident.h"
+#include "attention_backward_mma_resident/packed_work.cuh"
 #include "attention_backward_mma_resident_wide/key_warp.cuh"
 #include "attention_backward_mma_resident_wide/layout.cuh"
 #include "attention_backward_mma_resident_wide/value_warp.cuh"
@@ -61,21 +62,6 @@ __device__ __forceinline__ Work work_of_block(const MmaResidentArguments& argume
                                          : static_cast<int>(blockIdx.x);
         return Work(arguments, arguments.heads_per_group, ticket);
     }
-}
-
-/// Of packed sequences, for the block to read; by all lanes of a warp.
-__device__ __forceinline__ void find_packed_work(const MmaResidentArguments& arguments,
-                                                 SharedMemory shared, int lane) {
-    // Order, maps and counters come from the delta kernel.
-    wait_for_previous_kernel();
-    int ticket = static_cast<int>(blockIdx.x);
-    if constexpr (takes_tickets) {
-        if (lane == 0) {
-            ticket = static_cast<int>(take_ticket(arguments.counters.tickets));
-        }
-        ticket = __shfl_sync(0xffffffffu, ticket, 0);
-    }
-    find_packed_tile(arguments, ticket, shared.packed_tile(), lane);
 }
 
 extern "C" __global__ void __launch_bounds__(threads, 1)

@@ -40,28 +40,25 @@ struct Features {
     bool packed = false;
 };
 
+/// All of it, with head dimensions up to this.
+constexpr Features everything(std::int64_t any_head_dim_up_to) {
+    return {.any_head_dim_up_to = any_head_dim_up_to,
+            .grouped_heads = true,
+            .partial_tiles = true,
+            .oblong_causal = true,
+            .window = true,
+            .fp32_gradients = true,
+            .accumulated_gradients = true,
+            .deterministic = true,
+            .packed = true};
+}
+
 constexpr Features features_of(KernelFamily family) {
     switch (family) {
         case KernelFamily::wgmma:
-            return {.any_head_dim_up_to = 128,
-                    .grouped_heads = true,
-                    .partial_tiles = true,
-                    .oblong_causal = true,
-                    .window = true,
-                    .fp32_gradients = true,
-                    .accumulated_gradients = true,
-                    .deterministic = true,
-                    .packed = true};
+            return everything(128);
         case KernelFamily::mma_resident:
-            return {.any_head_dim_up_to = 256,
-                    .grouped_heads = true,
-                    .partial_tiles = true,
-                    .oblong_causal = true,
-                    .window = true,
-                    .fp32_gradients = true,
-                    .accumulated_gradients = true,
-                    .deterministic = true,
-                    .packed = true};
+            return everything(256);
         case KernelFamily::mma:
             return {};
     }
