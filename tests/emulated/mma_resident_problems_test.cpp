@@ -10,6 +10,7 @@
 
 #include "attention/tiles.hpp"
 #include "emulated_test_support.hpp"
+#include "general_problems.hpp"
 #include "gradient_values.hpp"
 
 namespace backlight::test {
@@ -19,21 +20,9 @@ namespace {
 constexpr std::array presets = {"v4", "v5"};
 using Operand = tool::ProblemData::Operand;
 
-tool::CheckedProblem problem_of(std::int64_t seqlen_q, std::int64_t seqlen_kv,
-                                std::int64_t head_dim = 64, DataType dtype = DataType::bf16) {
-    tool::CheckedProblem problem = square_problem(1, 2, seqlen_q, head_dim, false, dtype);
-    problem.problem.seqlen_kv = seqlen_kv;
-    problem.repeats = 1;
-    return problem;
-}
-
 /// By both presets, and at head dimensions up to 64 with query tiles of 64 too.
-void require_right_by_all(EmulatedSession& session, tool::CheckedProblem problem) {
-    // Where a query sees one key, dQ and dK are differences of equal numbers.
-    if (problem.problem.seqlen_kv == 1 ||
-        (problem.problem.window_left == 0 && problem.problem.window_right == 0)) {
-        problem.inputs = verification::InputKind::equal_rows;
-    }
+void require_right_by_all(EmulatedSession& session, const tool::CheckedProblem& given) {
+    const tool::CheckedProblem problem = with_fitting_inputs(given);
     for (const char* preset : presets) {
         TileConfig config = kernel_preset(preset);
         CAPTURE(preset);
@@ -94,12 +83,6 @@ TEST_CASE("mma_resident: odd lengths as constants give the bits of dK and dV of 
     require_length_modes_alike(session.kernels(), check);
 }
 
-struct Mask {
-    bool causal = false;
-    std::optional<std::int64_t> left;
-    std::optional<std::int64_t> right;
-};
-
 const std::vector<Mask> masks = {{.causal = true},
                                  {.left = 0, .right = 0},
                                  {.left = 40, .right = 5},
@@ -112,18 +95,9 @@ const std::vector<Mask> masks = {{.causal = true},
 void check_masks(std::int64_t seqlen_q, std::int64_t seqlen_kv, std::int64_t head_dim,
                  DataType dtype) {
     EmulatedSession session;
-    for (const Mask& mask : masks) {
-        for (const MaskAlignment alignment :
-             {MaskAlignment::top_left, MaskAlignment::bottom_right}) {
-            tool::CheckedProblem problem = problem_of(seqlen_q, seqlen_kv, head_dim, dtype);
-            problem.problem.causal = mask.causal;
-            problem.problem.window_left = mask.left;
-            problem.problem.window_right = mask.right;
-            problem.problem.mask_alignment = alignment;
-            CAPTURE(mask_text(problem.problem));
-            require_right_by_all(session, problem);
-        }
-    }
+    for_each_mask(
+        problem_of(seqlen_q, seqlen_kv, head_dim, dtype), masks,
+        [&](const tool::CheckedProblem& problem) { require_right_by_all(session, problem); });
 }
 
 TEST_CASE("mma_resident: masks and windows match fp64 where there are more keys than queries") {
@@ -139,15 +113,6 @@ TEST_CASE("mma_resident: masks and windows match fp64 where lengths are equal") 
 TEST_CASE("mma_resident: masks and windows match fp64 where one length is 1") {
     check_masks(1, 200, 64, DataType::bf16);
     check_masks(200, 1, 64, DataType::bf16);
-}
-
-tool::CheckedProblem grouped(std::int64_t heads, std::int64_t heads_kv, std::int64_t seqlen_q,
-                             std::int64_t seqlen_kv, std::int64_t head_dim = 64) {
-    tool::CheckedProblem problem = problem_of(seqlen_q, seqlen_kv, head_dim);
-    problem.problem.batch = 2;
-    problem.problem.heads = heads;
-    problem.problem.heads_kv = heads_kv;
-    return problem;
 }
 
 TEST_CASE("mma_resident: groups of heads of any ratio match fp64") {
@@ -309,30 +274,8 @@ TEST_CASE("mma_resident: head dimensions match fp64 in fp16 in fp32 gradients an
 
 TEST_CASE("mma_resident: rows whose LSE is infinite add nothing to any gradient") {
     EmulatedSession session;
-    tool::CheckedProblem checked = problem_of(96, 80);
-    const AttentionProblem& problem = checked.problem;
-    tool::ProblemCheck check(session.kernels(), checked);
-    const auto rows = static_cast<std::size_t>(problem.heads * problem.seqlen_q);
-    const auto columns = static_cast<std::size_t>(problem.head_dim);
-    constexpr float infinity = std::numeric_limits<float>::infinity();
-    constexpr std::uint16_t nan = 0x7fc0;
-    // O is told wrongly there, as nobody is to read it.
-    const std::vector<float> lse_floats = [&] {
-        std::vector<float> lse(rows, infinity);
-        std::fill_n(lse.begin(), rows / 2, -infinity);
-        return lse;
-    }();
     for (const char* preset : presets) {
-        const auto plan = session.runtime().backward(problem, kernel_preset(preset));
-        check.data().set_forward(std::vector<std::uint16_t>(rows * columns, nan), lse_floats);
-        check.data().poison();
-        check.data().run(*plan);
-        session.session().synchronise();
-        const tool::Gradients<std::uint16_t> gradients = check.data().gradients();
-        const auto is_zero = [](std::uint16_t bits) { return (bits & 0x7fffU) == 0; };
-        CHECK(std::ranges::all_of(gradients.d_q, is_zero));
-        CHECK(std::ranges::all_of(gradients.d_k, is_zero));
-        CHECK(std::ranges::all_of(gradients.d_v, is_zero));
+        require_zeros_where_lse_is_infinite(session, problem_of(96, 80), kernel_preset(preset));
     }
 }
 

@@ -1,10 +1,7 @@
 // The kernel for head dimensions above 128, on the emulated device against fp64, with outputs and
 // workspace full of NaN beforehand and guards around both.
-#include <algorithm>
-#include <limits>
-#include <vector>
-
 #include "emulated_test_support.hpp"
+#include "general_problems.hpp"
 
 namespace backlight::test {
 
@@ -13,10 +10,8 @@ namespace {
 tool::CheckedProblem problem_of(std::int64_t head_dim, std::int64_t head_dim_v,
                                 std::int64_t seqlen_q, std::int64_t seqlen_kv,
                                 DataType dtype = DataType::bf16) {
-    tool::CheckedProblem problem = square_problem(1, 2, seqlen_q, head_dim, false, dtype);
-    problem.problem.seqlen_kv = seqlen_kv;
+    tool::CheckedProblem problem = test::problem_of(seqlen_q, seqlen_kv, head_dim, dtype);
     problem.problem.head_dim_v = head_dim_v;
-    problem.repeats = 1;
     return problem;
 }
 
@@ -86,24 +81,7 @@ TEST_CASE("wide heads: no schedule changes dK and dV") {
 
 TEST_CASE("wide heads: rows whose LSE is infinite add nothing to any gradient") {
     EmulatedSession session;
-    const tool::CheckedProblem checked = problem_of(192, 128, 64, 64);
-    const AttentionProblem& problem = checked.problem;
-    tool::ProblemCheck check(session.kernels(), checked);
-    const auto rows = static_cast<std::size_t>(problem.heads * problem.seqlen_q);
-    constexpr float infinity = std::numeric_limits<float>::infinity();
-    constexpr std::uint16_t nan = 0x7fc0;
-    std::vector<float> lse(rows, infinity);
-    std::fill_n(lse.begin(), rows / 2, -infinity);
-    const auto plan = session.runtime().backward(problem, kernel_preset("v4"));
-    check.data().set_forward(std::vector<std::uint16_t>(rows * 128, nan), lse);
-    check.data().poison();
-    check.data().run(*plan);
-    session.session().synchronise();
-    const tool::Gradients<std::uint16_t> gradients = check.data().gradients();
-    const auto is_zero = [](std::uint16_t bits) { return (bits & 0x7fffU) == 0; };
-    CHECK(std::ranges::all_of(gradients.d_q, is_zero));
-    CHECK(std::ranges::all_of(gradients.d_k, is_zero));
-    CHECK(std::ranges::all_of(gradients.d_v, is_zero));
+    require_zeros_where_lse_is_infinite(session, problem_of(192, 128, 64, 64), kernel_preset("v4"));
 }
 
 }  // namespace

@@ -7,26 +7,14 @@
 #include <vector>
 
 #include "emulated_test_support.hpp"
+#include "general_problems.hpp"
 
 namespace backlight::test {
 
 namespace {
 
-tool::CheckedProblem problem_of(std::int64_t seqlen_q, std::int64_t seqlen_kv,
-                                std::int64_t head_dim = 64, DataType dtype = DataType::bf16) {
-    tool::CheckedProblem problem = square_problem(1, 2, seqlen_q, head_dim, false, dtype);
-    problem.problem.seqlen_kv = seqlen_kv;
-    problem.repeats = 1;
-    return problem;
-}
-
-void require_right_by_wgmma(EmulatedSession& session, tool::CheckedProblem problem) {
-    // Where a query sees one key, dQ and dK are differences of equal numbers.
-    if (problem.problem.seqlen_kv == 1 ||
-        (problem.problem.window_left == 0 && problem.problem.window_right == 0)) {
-        problem.inputs = verification::InputKind::equal_rows;
-    }
-    require_right(session, problem, kernel_preset("wgmma"));
+void require_right_by_wgmma(EmulatedSession& session, const tool::CheckedProblem& problem) {
+    require_right(session, with_fitting_inputs(problem), kernel_preset("wgmma"));
 }
 
 TEST_CASE("wgmma: lengths that tiles do not divide match fp64") {
@@ -56,12 +44,6 @@ TEST_CASE("wgmma: keys that do not exist add nothing where their P would be infi
     }
 }
 
-struct Mask {
-    bool causal = false;
-    std::optional<std::int64_t> left;
-    std::optional<std::int64_t> right;
-};
-
 const std::vector<Mask> masks = {{.causal = true},
                                  {.left = 0, .right = 0},
                                  {.left = 40, .right = 5},
@@ -73,18 +55,9 @@ const std::vector<Mask> masks = {{.causal = true},
 void check_masks(std::int64_t seqlen_q, std::int64_t seqlen_kv, std::int64_t head_dim,
                  DataType dtype) {
     EmulatedSession session;
-    for (const Mask& mask : masks) {
-        for (const MaskAlignment alignment :
-             {MaskAlignment::top_left, MaskAlignment::bottom_right}) {
-            tool::CheckedProblem problem = problem_of(seqlen_q, seqlen_kv, head_dim, dtype);
-            problem.problem.causal = mask.causal;
-            problem.problem.window_left = mask.left;
-            problem.problem.window_right = mask.right;
-            problem.problem.mask_alignment = alignment;
-            CAPTURE(mask_text(problem.problem));
-            require_right_by_wgmma(session, problem);
-        }
-    }
+    for_each_mask(
+        problem_of(seqlen_q, seqlen_kv, head_dim, dtype), masks,
+        [&](const tool::CheckedProblem& problem) { require_right_by_wgmma(session, problem); });
 }
 
 TEST_CASE("wgmma: masks and windows match fp64 where there are more keys than queries") {
@@ -96,15 +69,6 @@ TEST_CASE("wgmma: masks and windows match fp64 where there are more queries than
 TEST_CASE("wgmma: masks and windows match fp64 where lengths are equal") {
     check_masks(384, 384, 128, DataType::bf16);
     check_masks(201, 201, 64, DataType::bf16);
-}
-
-tool::CheckedProblem grouped(std::int64_t heads, std::int64_t heads_kv, std::int64_t seqlen_q,
-                             std::int64_t seqlen_kv, std::int64_t head_dim = 64) {
-    tool::CheckedProblem problem = problem_of(seqlen_q, seqlen_kv, head_dim);
-    problem.problem.batch = 2;
-    problem.problem.heads = heads;
-    problem.problem.heads_kv = heads_kv;
-    return problem;
 }
 
 TEST_CASE("wgmma: groups of heads of any ratio match fp64") {
