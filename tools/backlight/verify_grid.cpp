@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "grid_share.hpp"
 #include "json_file.hpp"
+#include "logging.hpp"
 #include "verification/parallel.hpp"
 #include "verify_report.hpp"
 #include "verify_table.hpp"
@@ -52,9 +54,8 @@ class GridRun {
             KernelSummary summary;
             for (CheckedProblem problem : group.problems) {
                 problem.repeats = options_.repeats.value_or(problem.repeats);
-                ProblemCheck check(support_, problem);
                 const ProblemReport report =
-                    checked_report(session_, check, problem, taken_kernel(kernel, problem.problem));
+                    report_of(problem, taken_kernel(kernel, problem.problem));
                 summary.add(report);
                 tally_.add(report);
             }
@@ -67,12 +68,30 @@ class GridRun {
         return named_for(kernel, problem, session_.device().properties().target);
     }
 
-    /// Nearly each problem has kernels of its own, which take a core a second or more.
+    /// What one problem throws must not hide what hundreds of others show.
+    ProblemReport report_of(const CheckedProblem& problem, const NamedConfig& kernel) {
+        try {
+            ProblemCheck check(support_, problem);
+            return checked_report(session_, check, problem, kernel);
+        } catch (const std::exception& error) {
+            return {.problem = problem,
+                    .kernel = kernel.name,
+                    .tensors = {},
+                    .failures = {error.what()}};
+        }
+    }
+
+    /// Nearly each problem has kernels of its own, which take a core a second or more. What fails
+    /// here fails again, and is reported, with its problem.
     void compile(const NamedConfig& kernel, const std::vector<CheckedProblem>& problems) {
         verification::parallel_for(
             static_cast<std::int64_t>(problems.size()), [&](std::int64_t index) {
                 const AttentionProblem& problem = problems[static_cast<std::size_t>(index)].problem;
-                session_.runtime().backward(problem, taken_kernel(kernel, problem).config);
+                try {
+                    session_.runtime().backward(problem, taken_kernel(kernel, problem).config);
+                } catch (const std::exception& error) {
+                    logger().debug("{}: {}", to_string(problem), error.what());
+                }
             });
     }
 
