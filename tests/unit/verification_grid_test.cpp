@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <set>
 #include <string>
 #include <tuple>
@@ -230,6 +231,24 @@ TEST_CASE("rows of no score are those that the mask's inequalities leave nothing
             CHECK(keys[static_cast<std::size_t>(j)] == !any);
         }
     }
+}
+
+TEST_CASE("what is left of a gradient that vanishes is judged by how large queries are") {
+    CheckedProblem checked;
+    checked.problem = {.seqlen_q = 64, .seqlen_kv = 1, .head_dim = 64};
+    const auto accepted = [&](InputKind inputs) {
+        checked.inputs = inputs;
+        const Tolerance tolerance = tolerances(checked)[1];
+        return tolerance.minimum_rms * tolerance.relative_l2;
+    };
+    const double of_equal_rows = accepted(InputKind::equal_rows);
+    CHECK(of_equal_rows == doctest::Approx(1e-5));
+    CHECK(accepted(InputKind::large_logits) == doctest::Approx(25e-5));
+    // 225 = softmax_scale · head_dim · |Q|², and softmax_scale · √head_dim is 1.
+    CHECK(accepted(InputKind::high_lse) == doctest::Approx(std::sqrt(225 / 8.0) * 1e-5));
+    CHECK(accepted(InputKind::low_lse) == accepted(InputKind::high_lse));
+    checked.problem.softmax_scale = 0;
+    CHECK(accepted(InputKind::equal_rows) == of_equal_rows);
 }
 
 TEST_CASE("rows of few columns of dQ may be further off and those of dK and dV not") {

@@ -69,7 +69,10 @@ std::array<Tolerance, 3> tolerances(const CheckedProblem& checked) {
     }
     Tolerance cancelling = tolerance;
     const bool normal = checked.inputs == InputKind::normal;
-    const double terms = checked.inputs == InputKind::large_logits ? 25 : 1;
+    const double terms =
+        std::max(1.0, std::abs(static_cast<double>(problem.effective_softmax_scale())) *
+                          std::sqrt(static_cast<double>(problem.head_dim)) *
+                          verification::query_amplitude(problem, checked.inputs));
     const double rounding = normal ? 3e-6 : 1e-5;
     cancelling.minimum_rms = rounding * terms / tolerance.relative_l2;
     std::array<Tolerance, 3> all = {cancelling, cancelling, tolerance};

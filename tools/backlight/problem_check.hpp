@@ -87,9 +87,10 @@ struct ProblemReport {
 ///   the tensor, may be √(64 / head_dim) times as far off.
 /// - dQ and dK vanish where O equals the one V that counts (equal_rows, dominant_key, a single key,
 ///   logits far apart), and only fp32's own rounding remains of the terms that cancel, of about
-///   softmax_scale · √head_dim · |K| ≈ 1, or 25 for large_logits: 1e-5 of these, and ten times that
-///   for a row, is accepted of any tensor; 3e-6, and four times that, of N(0, 1) inputs. Those are
-///   below what is accepted anyway unless a tensor vanishes.
+///   softmax_scale · √head_dim · |Q|, at least 1: 25 for large_logits, 5.3 for low_lse and high_lse
+///   at head_dim 64. 1e-5 of these, and ten times that for a row, is accepted of any tensor; 3e-6,
+///   and four times that, of N(0, 1) inputs. Those are below what is accepted anyway unless a
+///   tensor vanishes.
 /// - Gradients that are added to start with N(0, 1), and the sums have fp32's rounding: that of two
 ///   is accepted of any tensor, since it is as large beside small gradients.
 /// - dQ is summed by atomics: two runs may differ by a quarter of the tolerance. dK and dV may not,

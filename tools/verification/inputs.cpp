@@ -119,9 +119,9 @@ class Builder {
             case InputKind::large_logits:
                 return large_logits();
             case InputKind::low_lse:
-                return aligned_logits(-225);
+                return aligned_logits(true);
             case InputKind::high_lse:
-                return aligned_logits(225);
+                return aligned_logits(false);
             case InputKind::dominant_key:
                 return dominant_key();
             case InputKind::equal_rows:
@@ -138,17 +138,15 @@ class Builder {
 
   private:
     InputTensors large_logits() const {
-        constexpr double logit_deviation = 25;
-        const double amplitude = logit_deviation / (std::abs(scale_) * std::sqrt(head_dim_));
-        check_amplitude(amplitude);
+        const double amplitude = amplitude_of_kind();
         return tensors([&](const Element& e) { return amplitude * q_.normal(e.index); }, normal(k_),
                        normal(v_), normal(d_o_));
     }
 
     /// Queries lie around a direction of ±1 entries, keys around the same or the opposite of it.
-    InputTensors aligned_logits(double mean_logit) const {
-        const double amplitude = aligned_amplitude(mean_logit);
-        const double sign = (scale_ < 0) == (mean_logit < 0) ? 1 : -1;
+    InputTensors aligned_logits(bool negative) const {
+        const double amplitude = amplitude_of_kind();
+        const double sign = (scale_ < 0) == negative ? 1 : -1;
         // Six standard deviations of a logit are then about 72, whatever head_dim is.
         const double noise = 0.3 * std::min(1.0, std::sqrt(head_dim_ / 64));
         return tensors(
@@ -162,8 +160,7 @@ class Builder {
     /// The dominant key points where all queries do; the others are noise with logits of deviation
     /// about 1, of which even 2^16 sum to less than e^12.
     InputTensors dominant_key() const {
-        constexpr double dominant_logit = 20;
-        const double amplitude = aligned_amplitude(dominant_logit);
+        const double amplitude = amplitude_of_kind();
         const double sign = scale_ < 0 ? -1 : 1;
         const double noise = 0.3 * std::min(1.0, std::sqrt(head_dim_ / 64));
         const double others = 1 / (std::abs(scale_) * std::sqrt(head_dim_) * amplitude);
@@ -190,9 +187,8 @@ class Builder {
         return (direction_.bits(e.kv_head * e.columns + e.column) & 1) != 0 ? 1.0 : -1.0;
     }
 
-    /// The factor on both a query and a key of ±1 entries that makes their logit ±`logit`.
-    double aligned_amplitude(double logit) const {
-        const double amplitude = std::sqrt(std::abs(logit) / (std::abs(scale_) * head_dim_));
+    double amplitude_of_kind() const {
+        const double amplitude = query_amplitude(problem_, kind_);
         check_amplitude(amplitude);
         return amplitude;
     }
@@ -290,6 +286,27 @@ InputKind input_kind(std::string_view name) {
     }
     throw Error(ErrorCode::invalid_argument,
                 "input kind is \"" + std::string(name) + "\"; it must be one of " + names);
+}
+
+double query_amplitude(const AttentionProblem& problem, InputKind kind) {
+    constexpr double deviation_of_large_logits = 25;
+    constexpr double dominant_logit = 20;
+    constexpr double aligned_logit = 225;
+    const double scale = std::abs(static_cast<double>(problem.effective_softmax_scale()));
+    const auto head_dim = static_cast<double>(problem.head_dim);
+    // Of both a query and a key of ±1 entries, for a logit of ±`logit`.
+    const auto aligned = [&](double logit) { return std::sqrt(logit / (scale * head_dim)); };
+    switch (kind) {
+        case InputKind::large_logits:
+            return deviation_of_large_logits / (scale * std::sqrt(head_dim));
+        case InputKind::low_lse:
+        case InputKind::high_lse:
+            return aligned(aligned_logit);
+        case InputKind::dominant_key:
+            return aligned(dominant_logit);
+        default:
+            return 1;
+    }
 }
 
 InputTensors make_inputs(const AttentionProblem& problem, InputKind kind, std::uint64_t seed) {

@@ -56,6 +56,9 @@ struct InputTensors {
 /// scale or the mask cannot give what the kind promises in this dtype.
 InputTensors make_inputs(const AttentionProblem& problem, InputKind kind, std::uint64_t seed);
 
+/// What an entry of Q comes to in inputs of a kind: 1 where it is one of N(0, 1) or so.
+double query_amplitude(const AttentionProblem& problem, InputKind kind);
+
 /// N(0, 1) in fp32, likewise of each element's index alone.
 std::vector<float> normal_numbers(std::size_t count, std::uint64_t seed);
 
