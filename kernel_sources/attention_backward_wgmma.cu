@@ -17,7 +17,8 @@
 //     key warpgroups 0, 1   own 64 keys each: Sᵀ, dPᵀ, dV, dK
 //     query warpgroup       all of dQ, and its way out of the block
 //     loader                one thread takes tickets and lets TMA bring tiles; three of its
-//                           other warps convert dQ of heads that are complete
+//                           other warps convert dQ of heads that are complete (where dQ is summed
+//                           in one order two, and one tells other blocks of turns)
 //
 // A step of a key warpgroup, one query tile; Pᵀ of the tile is in registers when it begins, so that
 // no product is under way where the loop turns back:
@@ -42,6 +43,8 @@
 //     d_s_full             key → query                       dSᵀ of both key warpgroups is stored
 //     d_s_empty            query → key                       and has been read
 //     conversion_full      bulk copies → converter           half a part of dQ (see Converter)
+//     turn_full            query → turn warp                 a turn has been taken (see TurnWarp)
+//     turn_empty           turn warp → query
 //
 // A ticket is a number drawn from a global counter; it stands for a tile of keys, and a share of a
 // head's dQ to be converted (attention_backward_rounds/work.cuh). Blocks wait for each other (see
@@ -62,6 +65,7 @@
 #include "attention_backward_wgmma/layout.cuh"
 #include "attention_backward_wgmma/loader.cuh"
 #include "attention_backward_wgmma/query_warpgroup.cuh"
+#include "attention_backward_wgmma/turn_warp.cuh"
 #include "primitives/mbarrier.cuh"
 #include "primitives/register_allocation.cuh"
 #include "primitives/shared_memory.cuh"
@@ -96,10 +100,14 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
         }
         for (int slot = 0; slot < work_slots; ++slot) {
             mbarrier_initialise(shared.work_full(slot), 1);
-            mbarrier_initialise(shared.work_empty(slot), threads / warp_size - 1);
+            mbarrier_initialise(shared.work_empty(slot), working_warps);
         }
         for (int buffer = 0; buffer < conversion_buffers; ++buffer) {
             mbarrier_initialise(shared.conversion_full(buffer), 1);
+        }
+        for (int slot = 0; deterministic && slot < turn_slots; ++slot) {
+            mbarrier_initialise(shared.turn_full(slot), 1);
+            mbarrier_initialise(shared.turn_empty(slot), 1);
         }
         mbarrier_initialisation_fence();
     }
@@ -109,6 +117,10 @@ extern "C" __global__ void __launch_bounds__(threads, 1)
         decrease_registers<loader_registers>();
         if (thread_in_warpgroup == 0) {
             Loader(arguments, shared).work();
+        } else if (deterministic && thread_in_warpgroup >= warp_size + conversion_threads) {
+            if (thread_in_warpgroup == warp_size + conversion_threads) {
+                TurnWarp(shared).work();
+            }
         } else if (thread_in_warpgroup >= warp_size) {
             Converter(arguments, shared, thread_in_warpgroup - warp_size).work();
         }

@@ -20,9 +20,9 @@
 namespace backlight::kernel {
 
 /// dQ = softmax_scale · accumulator, rounded and stored, of query tiles of heads whose key tiles
-/// have all been worked on. Three warps that have nothing else to do. A part comes in two halves of
-/// 32 columns, as they lie, the next ones on their way meanwhile, and leaves as rows. Zeros take
-/// its place where another head's dQ will lie there.
+/// have all been worked on. Two or three warps that have nothing else to do. A part comes in two
+/// halves of 32 columns, as they lie, the next ones on their way meanwhile, and leaves as rows.
+/// Zeros take its place where another head's dQ will lie there.
 class Converter {
   public:
     __device__ __forceinline__ Converter(const WgmmaArguments& arguments, SharedMemory shared,

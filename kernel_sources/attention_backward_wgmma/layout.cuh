@@ -37,7 +37,10 @@ constexpr int key_warpgroups = block_kv / keys_per_warpgroup;
 constexpr int query_warpgroup = key_warpgroups;
 constexpr int loader_warpgroup = key_warpgroups + 1;
 constexpr int threads = (key_warpgroups + 2) * warpgroup_size;
-constexpr int conversion_threads = 96;  // the loader warpgroup's other warps
+// Of the loader warpgroup's other warps one counts turns, where they are taken; the rest convert.
+constexpr int conversion_threads = deterministic ? 64 : 96;
+// All but the loader's and that one.
+constexpr int working_warps = threads / warp_size - (deterministic ? 2 : 1);
 constexpr int key_warps = key_warpgroups * warps_per_warpgroup;
 
 static_assert(key_warpgroups == 2, "the register budget is that of two key warpgroups");
@@ -95,10 +98,12 @@ constexpr int work_slots = 6;
 constexpr int d_q_part_bytes = block_q * d_q_part_columns * 4;
 constexpr int conversion_buffers = 3;
 constexpr int conversion_buffer_bytes = d_q_part_bytes / 2;
-// Where steps are posted, or key warpgroups put their tile down, that takes from the zeros.
-constexpr int zeros_bytes = posts_steps || fp32_gradients ? 512 : 1024;
+// Where steps are posted, turns are taken, or key warpgroups put their tile down, that takes from
+// the zeros.
+constexpr int zeros_bytes = posts_steps || deterministic || fp32_gradients ? 512 : 1024;
 constexpr int step_bytes = 16;
 constexpr int tile_bytes = 16;
+constexpr int turn_slots = 2;
 constexpr int statistics_bytes = block_q * 4;
 
 constexpr int k_offset = 0;
@@ -117,8 +122,11 @@ constexpr int converted_offset = unconverted_offset + conversion_buffers * conve
 constexpr int zeros_offset = converted_offset + d_q_part_bytes / 2;
 constexpr int steps_offset = zeros_offset + zeros_bytes;
 constexpr int tiles_offset = steps_offset + stages * step_bytes;
+constexpr int sum_place_offset = tiles_offset + key_warpgroups * tile_bytes;
+constexpr int turns_offset = sum_place_offset + 8;
+constexpr int turn_barriers_offset = turns_offset + turn_slots * 8;
 constexpr int lse_offset = zeros_offset + 1024;
-static_assert(zeros_bytes == 1024 || tiles_offset + key_warpgroups * tile_bytes <= lse_offset);
+static_assert(zeros_bytes == 1024 || turn_barriers_offset + turn_slots * 16 <= lse_offset);
 constexpr int delta_offset = lse_offset + stages * statistics_bytes;
 // A tile and a conversion, of which packed sequences have more to tell.
 constexpr int tile_work_bytes = packed ? 32 : 16;
@@ -169,6 +177,18 @@ struct SharedMemory {
     /// What a key warpgroup works on.
     __device__ __forceinline__ uint32_t tile(int warpgroup) const {
         return base + tiles_offset + warpgroup * tile_bytes;
+    }
+    /// Where the accumulator holds what is added to.
+    __device__ __forceinline__ uint32_t sum_place() const { return base + sum_place_offset; }
+    /// The counter of a turn that has been taken.
+    __device__ __forceinline__ uint32_t turn(int slot) const {
+        return base + turns_offset + slot * 8;
+    }
+    __device__ __forceinline__ uint32_t turn_full(int slot) const {
+        return base + turn_barriers_offset + slot * 8;
+    }
+    __device__ __forceinline__ uint32_t turn_empty(int slot) const {
+        return turn_full(turn_slots + slot);
     }
     __device__ __forceinline__ uint32_t lse(int stage) const {
         return base + lse_offset + stage * statistics_bytes;

@@ -7,6 +7,7 @@
 #include "attention_backward_rounds/work.cuh"
 #include "attention_backward_wgmma/layout.cuh"
 #include "attention_backward_wgmma/loader.cuh"
+#include "attention_backward_wgmma/turn_warp.cuh"
 #include "attention_backward_wgmma/walk.cuh"
 #include "primitives/bulk_copy.cuh"
 #include "primitives/global_counter.cuh"
@@ -24,14 +25,20 @@ namespace backlight::kernel {
 class DqSum {
   public:
     /// Waits until the head's place is free: most often it has been for long.
-    __device__ __forceinline__ DqSum(const WgmmaArguments& arguments, const HeldTile& tile,
-                                     bool adds)
+    __device__ __forceinline__ DqSum(const WgmmaArguments& arguments, SharedMemory shared,
+                                     const HeldTile& tile, bool adds)
         : arguments_(arguments),
+          shared_(shared),
           added_(arguments.counters.added + tile.batch_head),
           place_(accumulator_of(arguments, tile) +
                  (places_by_visit
                       ? 0
                       : static_cast<int64_t>(query_tiles_of(arguments)) * tile_elements)) {
+        if (deterministic && adds) {
+            const auto place = reinterpret_cast<uint64_t>(place_);
+            store_shared(shared.sum_place(),
+                         uint2{static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32)});
+        }
         if (!packed && adds && wait_for_place(arguments, tile.batch_head)) {
             // The zeros there come before what is added.
             fence_global_before_async_proxy();
@@ -48,9 +55,10 @@ class DqSum {
     }
 
     /// Lets the next key tile add to a query tile, as soon as all that was added has come about.
-    __device__ __forceinline__ void count_turn(const HeldTile& tile, const Visit& visit) const {
+    __device__ __forceinline__ void count_turn(TakenTurns& taken, const HeldTile& tile,
+                                               const Visit& visit) const {
         bulk_wait<0>();
-        kernel::count_turn(arguments_, tile, visit.head_in_group, visit.query_start());
+        taken.post(turn_counter(arguments_, tile, visit.head_in_group, visit.query_start()));
     }
 
     /// Sends a part of a query tile, staged in shared memory, on its way.
@@ -64,7 +72,7 @@ class DqSum {
         } else if (part == 0) {
             place_ -= tile_elements;
         }
-        bulk_reduce_add<float>(place(tile) + before + part * (block_q * d_q_part_columns), staged,
+        bulk_reduce_add<float>(place() + before + part * (block_q * d_q_part_columns), staged,
                                d_q_part_bytes);
         bulk_commit();
     }
@@ -79,17 +87,17 @@ class DqSum {
     static constexpr bool places_by_visit = posts_steps || walks_up;
 
     /// Where turns are taken there are no registers left to hold it.
-    __device__ __forceinline__ float* place(const HeldTile& tile) const {
+    __device__ __forceinline__ float* place() const {
         if constexpr (deterministic) {
-            HeldTile again = tile;
-            again.batch_head = static_cast<int>(opaque(static_cast<uint32_t>(tile.batch_head)));
-            return accumulator_of(arguments_, again);
+            const auto place = load_shared<uint2>(shared_.sum_place());
+            return reinterpret_cast<float*>(static_cast<uint64_t>(place.y) << 32 | place.x);
         } else {
             return place_;
         }
     }
 
     const WgmmaArguments& arguments_;
+    SharedMemory shared_;
     uint32_t* added_;
     float* place_;  // of the head; where not by visits, of the tile that was last begun
 };
@@ -100,7 +108,11 @@ class QueryWarpgroup {
   public:
     __device__ __forceinline__ QueryWarpgroup(const WgmmaArguments& arguments, SharedMemory shared,
                                               int thread)
-        : arguments_(arguments), shared_(shared), thread_(thread), lane_(thread % warp_size) {}
+        : arguments_(arguments),
+          shared_(shared),
+          thread_(thread),
+          lane_(thread % warp_size),
+          taken_turns_(shared) {}
 
     __device__ __forceinline__ void work() {
         PostedWork posted(shared_);
@@ -110,6 +122,9 @@ class QueryWarpgroup {
             }
             posted.done(lane_);
         }
+        if (deterministic && thread_ == 0) {
+            taken_turns_.post(nullptr);
+        }
     }
 
   private:
@@ -118,7 +133,7 @@ class QueryWarpgroup {
         mbarrier_wait(shared_.k_full(kv_buffer), kv_ring_.parity);
         kv_ring_.advance();
         // Of the thread that adds.
-        DqSum sum(arguments_, with_rows(tile), thread_ == 0);
+        DqSum sum(arguments_, shared_, with_rows(tile), thread_ == 0);
         for (int step = first_step_of(arguments_, with_rows(tile)); step >= last_step_of(tile);
              --step) {
             const HeldTile tile_now = in_step(tile);
@@ -170,7 +185,8 @@ class QueryWarpgroup {
         if (thread_ == 0) {
             if (deterministic && first_step_of(arguments_, with_rows(tile)) >= last_step_of(tile)) {
                 const HeldTile found = with_rows(tile);
-                sum.count_turn(found, visit_of(arguments_, found, last_step_of(tile)));
+                sum.count_turn(taken_turns_, found,
+                               visit_of(arguments_, found, last_step_of(tile)));
             }
             sum.finish(tile);
         }
@@ -181,15 +197,14 @@ class QueryWarpgroup {
 
     /// Before a query tile is added to: its turn, and the count of that at the one before. Both
     /// take a while: one warp each.
-    __device__ __forceinline__ void see_to_turns(const DqSum& sum, const HeldTile& tile,
-                                                 int step) const {
+    __device__ __forceinline__ void see_to_turns(const DqSum& sum, const HeldTile& tile, int step) {
         if (thread_ == warp_size) {
             const HeldTile now = in_step(tile);
             sum.wait_for_turn(now, visit_of(arguments_, now, step));
         }
         if (thread_ == 0 && step != first_step_of(arguments_, in_step(tile))) {
             const HeldTile now = in_step(tile);
-            sum.count_turn(now, visit_of(arguments_, now, step + 1));
+            sum.count_turn(taken_turns_, now, visit_of(arguments_, now, step + 1));
         }
     }
 
@@ -243,6 +258,7 @@ class QueryWarpgroup {
     RingPosition<kv_buffers> kv_ring_;
     RingPosition<d_s_buffers> d_s_ring_;
     int d_q_buffer_ = 0;
+    TakenTurns taken_turns_;  // of the thread that adds
 };
 
 }  // namespace backlight::kernel

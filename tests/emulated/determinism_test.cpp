@@ -138,8 +138,8 @@ TEST_CASE("deterministic: additions of wgmma and of wide heads out of turn chang
     CHECK(bits_change(of_wgmma, {wgmma::edit("if (before > 0) {", "if (false) {")}, runs));
     // Counted when the source has been read, before the sum has come about.
     CHECK(bits_change(of_wgmma,
-                      {wgmma::edit("bulk_wait<0>();\n        kernel::count_turn",
-                                   "bulk_wait_read<0>();\n        kernel::count_turn")},
+                      {wgmma::edit("bulk_wait<0>();\n        taken.post",
+                                   "bulk_wait_read<0>();\n        taken.post")},
                       runs));
     const ProblemRun wide{.problem = wide_problem(false), .config = kernel_preset("v4")};
     CHECK_FALSE(bits_change(wide, {}, runs));
@@ -176,12 +176,25 @@ TEST_CASE("deterministic: a turn that never comes is a deadlock") {
          run,
          {deadlock}},
         {"turns of wgmma not counted before the next",
-         {wgmma::dropped("sum.count_turn(now, visit_of(arguments_, now, step + 1));")},
+         {wgmma::dropped(
+             "sum.count_turn(taken_turns_, now, visit_of(arguments_, now, step + 1));")},
+         of_wgmma,
+         {deadlock}},
+        {"turns of wgmma taken and not told of",
+         {wgmma::dropped("count_global(counter);")},
+         of_wgmma,
+         {deadlock}},
+        {"a turn's slot not given back",
+         {wgmma::dropped("mbarrier_arrive(shared_.turn_empty(ring.slot()));")},
+         of_wgmma,
+         {divergent_collective}},
+        {"the turn warp not let go",
+         {wgmma::dropped("taken_turns_.post(nullptr);")},
          of_wgmma,
          {deadlock}},
         {"the last turn of wgmma not counted",
-         {wgmma::dropped(
-             "sum.count_turn(found, visit_of(arguments_, found, last_step_of(tile)));")},
+         {wgmma::dropped("sum.count_turn(taken_turns_, found,\n                               "
+                         "visit_of(arguments_, found, last_step_of(tile)));")},
          of_wgmma,
          {deadlock}},
         {"turns of wide heads not counted",

@@ -39,12 +39,6 @@ TileConfig hopper_wgmma(const AttentionProblem& problem) {
     return config;
 }
 
-/// Whether wgmma's gradients of such a problem have been compared on a Hopper card, beyond the
-/// emulated device: not yet those of packed sequences at head dimensions up to 64.
-bool compared_on_hopper(const AttentionProblem& problem) {
-    return !problem.packed || attention::tile_head_dim(problem) > 64;
-}
-
 /// Whatever has no wgmma, and on Hopper the problems that wgmma does not take: on an
 /// H200 1.25 to 1.5 times as fast as v3 (docs/mma_resident_kernel.md); on GeForce Blackwell not
 /// measured. At head dimensions up to 64 there are registers for query tiles of 64, which halve the
@@ -90,8 +84,7 @@ TileConfig heuristic(const AttentionProblem& problem, const device::Target& targ
     if (problem.is_empty()) {
         return kernel_preset("v3");  // None of its kernels is needed.
     }
-    if (const TileConfig wgmma = hopper_wgmma(problem);
-        compared_on_hopper(problem) && is_legal(wgmma, problem, target)) {
+    if (const TileConfig wgmma = hopper_wgmma(problem); is_legal(wgmma, problem, target)) {
         return wgmma;
     }
     // What this does not take either is refused by name.

@@ -251,10 +251,11 @@ TEST_CASE("the heuristic is wgmma where that is legal and else mma_resident") {
     unequal.head_dim_v = 72;
     CHECK(heuristic(unequal, geforce).block_q == 32);
     CHECK(heuristic(unequal, hopper).stages == 2);
-    // Packed sequences at head dimensions up to 64 have not been compared on the card.
+    // Where maps of sequences take the room of a stage.
     AttentionProblem packed = square(4096, 64);
     packed.packed = PackedSequences{.total_q = 4096, .total_kv = 4096};
-    CHECK(heuristic(packed, hopper).family == KernelFamily::mma_resident);
+    CHECK(heuristic(packed, hopper).family == KernelFamily::wgmma);
+    CHECK(heuristic(packed, hopper).stages == 2);
     packed.head_dim = 128;
     CHECK(heuristic(packed, hopper).family == KernelFamily::wgmma);
     // Above 128 the widened v4, with two places of dO where there is room.
