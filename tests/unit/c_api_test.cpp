@@ -221,7 +221,7 @@ TEST_CASE("an error of the C API has the status and the very text of the C++ one
     refused[2].head_dim = 12;
     refused[3].window_right = -5;
     refused[4].accumulate_gradients = true;
-    refused[5].softmax_scale = 1e39F;
+    refused[5].softmax_scale = 2e38F;
     refused[6].packed = PackedSequences{.total_q = -1, .total_kv = 1};
     refused[7].batch = std::int64_t{1} << 40;
     for (const AttentionProblem& one : refused) {
