@@ -31,7 +31,7 @@ install(
     NAMESPACE backlight::
     DESTINATION ${package_dir})
 set(cxx_runtime_libraries ${CMAKE_CXX_IMPLICIT_LINK_LIBRARIES})
-list(FILTER cxx_runtime_libraries INCLUDE REGEX "^(stdc|c)\\+\\+")
+list(FILTER cxx_runtime_libraries INCLUDE REGEX "^(stdc\\+\\+|c\\+\\+|m)$")
 configure_package_config_file(
     ${PROJECT_SOURCE_DIR}/cmake/backlight-config.cmake.in
     ${PROJECT_BINARY_DIR}/backlight-config.cmake INSTALL_DESTINATION ${package_dir})
