@@ -4,8 +4,8 @@
  * the same rules and the same texts of errors. docs/using_from_c.md has a whole program.
  *
  * Status: every function that can fail returns a backlight_status; backlight_last_error_message()
- * says why in words. What a function gives back through a pointer is only valid after
- * BACKLIGHT_SUCCESS; a handle is then null. No C++ exception leaves a function.
+ * says why in words. What a function gives back through a pointer is valid after BACKLIGHT_SUCCESS
+ * alone; after any other status a handle is null. No C++ exception leaves a function.
  *
  * Structs: `struct_size` is the size that the caller was compiled with. Make them by
  * BACKLIGHT_..._INIT or backlight_..._init, then set fields. A smaller struct, of an older header,
@@ -231,9 +231,8 @@ BACKLIGHT_API backlight_status backlight_runtime_layer_hits(const backlight_runt
 /* One attention backward; backlight/problem.hpp has the formulas. Q (batch, heads, seqlen_q,
  * head_dim), K (batch, heads_kv, seqlen_kv, head_dim), V (batch, heads_kv, seqlen_kv, head_dim_v),
  * O and dO (batch, heads, seqlen_q, head_dim_v), LSE (batch, heads, seqlen_q): natural logarithm,
- * fp32. Packed sequences: `batch` of them lie in tensors (heads, total_q, ...) and (heads_kv,
- * total_kv,
- * ...), and seqlen_q and seqlen_kv are the largest lengths. */
+ * fp32. Packed sequences: `batch` of them lie in tensors (heads, total_q, head_dim), (heads_kv,
+ * total_kv, head_dim) and so on, and seqlen_q and seqlen_kv are the largest lengths. */
 typedef struct backlight_problem {
     size_t struct_size;
     int64_t batch;
