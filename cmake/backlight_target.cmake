@@ -14,3 +14,9 @@ function(backlight_target_defaults target)
                 $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
                 $<$<BOOL:${BACKLIGHT_WARNINGS_AS_ERRORS}>:-Werror>)
 endfunction()
+
+# Only what is marked with BACKLIGHT_API is seen outside of a shared library that holds the target.
+function(backlight_hide_symbols target)
+    set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden
+                                               VISIBILITY_INLINES_HIDDEN ON)
+endfunction()

@@ -27,6 +27,11 @@ endif()
 set(text "// Written by cmake/write_version.cmake; do not edit.
 #include \"version.hpp\"
 
+#include \"backlight/backlight.h\"
+
+static_assert(std::string_view(BACKLIGHT_VERSION_STRING) == \"${VERSION}\",
+              \"backlight.h and CMakeLists.txt must have one version\");
+
 namespace backlight {
 
 std::string_view version() noexcept { return \"${VERSION}\"; }

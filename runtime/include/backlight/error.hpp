@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "backlight/export.h"
+
 namespace backlight {
 
 /// Why a call was refused or failed. The values are fixed.
@@ -45,10 +47,10 @@ enum class ErrorCode : int {
 };
 
 /// The stable name of a code, for example "invalid_argument".
-const char* to_string(ErrorCode code) noexcept;
+BACKLIGHT_API const char* to_string(ErrorCode code) noexcept;
 
 /// The one exception type that the library throws.
-class Error : public std::runtime_error {
+class BACKLIGHT_API Error : public std::runtime_error {
   public:
     Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
 

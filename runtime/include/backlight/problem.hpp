@@ -7,12 +7,14 @@
 #include <span>
 #include <string>
 
+#include "backlight/export.h"
+
 namespace backlight {
 
 /// The 16-bit floating-point types that tensors may hold.
 enum class DataType { bf16, fp16 };
 
-const char* to_string(DataType type) noexcept;
+BACKLIGHT_API const char* to_string(DataType type) noexcept;
 
 /// Which diagonal of the (seqlen_q, seqlen_kv) scores a causal mask and a window are measured from.
 /// Both are one where the lengths are equal.
@@ -24,7 +26,7 @@ enum class MaskAlignment {
     bottom_right,
 };
 
-const char* to_string(MaskAlignment alignment) noexcept;
+BACKLIGHT_API const char* to_string(MaskAlignment alignment) noexcept;
 
 /// In which type dQ, dK and dV are written.
 enum class GradientType {
@@ -33,7 +35,7 @@ enum class GradientType {
     fp32,
 };
 
-const char* to_string(GradientType type) noexcept;
+BACKLIGHT_API const char* to_string(GradientType type) noexcept;
 
 /// Rows of tensors in which sequences lie one after another.
 struct PackedSequences {
@@ -125,7 +127,7 @@ struct AttentionProblem {
     bool operator==(const AttentionProblem&) const = default;
 
     /// What is in force where the field is not given.
-    float effective_softmax_scale() const;
+    BACKLIGHT_API float effective_softmax_scale() const;
     std::int64_t effective_heads_kv() const noexcept { return heads_kv.value_or(heads); }
     std::int64_t effective_head_dim_v() const noexcept { return head_dim_v.value_or(head_dim); }
 
@@ -137,20 +139,20 @@ struct AttentionProblem {
     }
 
     /// One sequence of packed ones, as a problem of its own.
-    AttentionProblem of_sequence(const SequenceShape& shape) const;
+    BACKLIGHT_API AttentionProblem of_sequence(const SequenceShape& shape) const;
 };
 
 /// "batch=8 heads=16 seqlen_q=4096 …": the same text in errors, logs and reports. Fields that came
 /// after the first version are named only where they are given.
-std::string to_string(const AttentionProblem& problem);
+BACKLIGHT_API std::string to_string(const AttentionProblem& problem);
 
 /// "full", "causal", "causal top_left", "window 1024,0 bottom_right", …: the mask alone. The
 /// alignment is told where the lengths differ and it matters.
-std::string mask_text(const AttentionProblem& problem);
+BACKLIGHT_API std::string mask_text(const AttentionProblem& problem);
 
 /// Hashes field by field (never byte-wise: padding is not content).
 struct AttentionProblemHash {
-    std::size_t operator()(const AttentionProblem& problem) const noexcept;
+    BACKLIGHT_API std::size_t operator()(const AttentionProblem& problem) const noexcept;
 };
 
 /// Pairs of a query and a key that it attends to, in one head: seqlen_q · seqlen_kv without a mask,
@@ -158,25 +160,25 @@ struct AttentionProblemHash {
 /// benchmarks, which leaves out half the diagonal), the exact count with any other mask. Of packed
 /// sequences, whose lengths only the device knows, those of one of the largest lengths: no sequence
 /// has more.
-double attended_pairs(const AttentionProblem& problem) noexcept;
+BACKLIGHT_API double attended_pairs(const AttentionProblem& problem) noexcept;
 
 /// Those of one head of all packed sequences together.
-double attended_pairs(const AttentionProblem& problem,
-                      std::span<const SequenceShape> sequences) noexcept;
+BACKLIGHT_API double attended_pairs(const AttentionProblem& problem,
+                                    std::span<const SequenceShape> sequences) noexcept;
 
 /// Floating-point operations of the five matrix products of the backward: for each attended pair of
 /// each of batch · heads, 6 · head_dim (S, dQ, dK) + 4 · head_dim_v (dP, dV). That is
 /// 10·B·H·Nq·Nk·d for equal head dimensions without a mask. A double: large problems pass 2^63 only
 /// in theory, but rates are formed from it anyway. Of packed sequences, what they have at most: as
 /// if each had the largest lengths.
-double backward_flops(const AttentionProblem& problem) noexcept;
+BACKLIGHT_API double backward_flops(const AttentionProblem& problem) noexcept;
 
 /// Those of packed sequences of these lengths.
-double backward_flops(const AttentionProblem& problem,
-                      std::span<const SequenceShape> sequences) noexcept;
+BACKLIGHT_API double backward_flops(const AttentionProblem& problem,
+                                    std::span<const SequenceShape> sequences) noexcept;
 
 /// Fewest bytes that the backward moves through device memory: Q, K, V, O, dO and LSE read once,
 /// dQ, dK, dV written once, and read before where they are added to.
-double backward_bytes(const AttentionProblem& problem) noexcept;
+BACKLIGHT_API double backward_bytes(const AttentionProblem& problem) noexcept;
 
 }  // namespace backlight

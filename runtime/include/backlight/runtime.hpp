@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backlight/export.h"
 #include "backlight/problem.hpp"
 #include "backlight/tensors.hpp"
 #include "backlight/tile_config.hpp"
@@ -54,7 +55,7 @@ struct KernelResources {
 /// A backward made ready for one problem on one kind of device: kernels compiled and loaded, launch
 /// shapes computed. Immutable and safe to share between threads; keeps what it needs of the Runtime
 /// alive.
-class BackwardPlan {
+class BACKLIGHT_API BackwardPlan {
   public:
     virtual ~BackwardPlan() = default;
 
@@ -89,7 +90,7 @@ enum class CompilePolicy {
     forbid,
 };
 
-const char* to_string(CompilePolicy policy) noexcept;
+BACKLIGHT_API const char* to_string(CompilePolicy policy) noexcept;
 
 /// A read-only place of compiled kernels: a directory or a pack file by its path, or a pack in
 /// memory. One that is missing, damaged or not to be trusted holds nothing.
@@ -158,7 +159,7 @@ struct RuntimeCounters {
     std::uint64_t tensor_maps_encoded = 0;
 
     /// Of all layers.
-    std::uint64_t layer_hits() const noexcept;
+    BACKLIGHT_API std::uint64_t layer_hits() const noexcept;
 };
 
 /// Owns a device, a compiler and a cubin cache, and makes plans. Safe to use from many threads.
@@ -178,50 +179,50 @@ class Runtime {
     /// Throws `driver_not_found`, `device_not_found` or `unsupported_device`. NVRTC is opened when
     /// a kernel must be compiled, or when its version, by which cached kernels are found, is not
     /// remembered yet.
-    explicit Runtime(const RuntimeOptions& options = {});
+    BACKLIGHT_API explicit Runtime(const RuntimeOptions& options = {});
     /// Internal: a Runtime over a device and a compiler that were chosen already, for devices that
     /// are no CUDA devices. `implementation` must not be null.
-    explicit Runtime(std::shared_ptr<Implementation> implementation);
-    ~Runtime();
+    BACKLIGHT_API explicit Runtime(std::shared_ptr<Implementation> implementation);
+    BACKLIGHT_API ~Runtime();
     /// A Runtime that has been moved from may only be destroyed or assigned to.
-    Runtime(Runtime&&) noexcept;
-    Runtime& operator=(Runtime&&) noexcept;
+    BACKLIGHT_API Runtime(Runtime&&) noexcept;
+    BACKLIGHT_API Runtime& operator=(Runtime&&) noexcept;
 
     /// The plan for a problem with the configuration that was tuned for it or its like, else that
     /// shipped for the card, else the best guess (docs/tuning.md). Plans are kept: asking again
     /// costs a lookup, and gives the same until `tune` has found another.
-    std::shared_ptr<const BackwardPlan> backward(const AttentionProblem& problem);
+    BACKLIGHT_API std::shared_ptr<const BackwardPlan> backward(const AttentionProblem& problem);
     /// The plan with a configuration of the caller's: a preset (`kernel_preset("v3")`) or any other
     /// that the geometry allows. Plans are kept: asking again costs a lookup.
-    std::shared_ptr<const BackwardPlan> backward(const AttentionProblem& problem,
-                                                 const TileConfig& config);
+    BACKLIGHT_API std::shared_ptr<const BackwardPlan> backward(const AttentionProblem& problem,
+                                                               const TileConfig& config);
 
     /// As `backward`, and makes the kernels' code ready in the calling thread's current context,
     /// also where the plan was made in another: after it, no run in that context compiles or loads
     /// anything. Needed before a graph capture, during which `backward` refuses with
     /// `capture_active` to make a plan that needs either.
-    std::shared_ptr<const BackwardPlan> prepare(const AttentionProblem& problem);
-    std::shared_ptr<const BackwardPlan> prepare(const AttentionProblem& problem,
-                                                const TileConfig& config);
+    BACKLIGHT_API std::shared_ptr<const BackwardPlan> prepare(const AttentionProblem& problem);
+    BACKLIGHT_API std::shared_ptr<const BackwardPlan> prepare(const AttentionProblem& problem,
+                                                              const TileConfig& config);
 
     /// The same on a thread of the Runtime's, in the context that is current in the calling thread
     /// now and must outlive the work. The future gives the plan, or the reason why there is none.
     /// The Runtime's destructor waits for it.
-    std::shared_future<std::shared_ptr<const BackwardPlan>> prepare_async(
+    BACKLIGHT_API std::shared_future<std::shared_ptr<const BackwardPlan>> prepare_async(
         const AttentionProblem& problem);
-    std::shared_future<std::shared_ptr<const BackwardPlan>> prepare_async(
+    BACKLIGHT_API std::shared_future<std::shared_ptr<const BackwardPlan>> prepare_async(
         const AttentionProblem& problem, const TileConfig& config);
 
     /// Times configurations on the device, keeps the figures in the tuning database, and lets
     /// `backward(problem)` use the best. Needs `backlight/tuning.hpp`. Work and memory are the
     /// tuner's own; other work on the device spoils the figures. The device's context must be
     /// current in the calling thread.
-    TuneReport tune(const AttentionProblem& problem, const TuneOptions& options);
+    BACKLIGHT_API TuneReport tune(const AttentionProblem& problem, const TuneOptions& options);
 
     /// For example "sm_90a".
-    const std::string& target() const noexcept;
-    const std::string& device_name() const noexcept;
-    RuntimeCounters counters() const;
+    BACKLIGHT_API const std::string& target() const noexcept;
+    BACKLIGHT_API const std::string& device_name() const noexcept;
+    BACKLIGHT_API RuntimeCounters counters() const;
 
     Implementation& implementation() noexcept { return *implementation_; }
 

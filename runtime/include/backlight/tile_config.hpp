@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "backlight/export.h"
+
 namespace backlight {
 
 struct AttentionProblem;
@@ -20,10 +22,10 @@ enum class KernelFamily {
     mma_resident,
 };
 
-const char* to_string(KernelFamily family) noexcept;
+BACKLIGHT_API const char* to_string(KernelFamily family) noexcept;
 
 /// All of them, in the order of their making.
-std::span<const KernelFamily> kernel_families() noexcept;
+BACKLIGHT_API std::span<const KernelFamily> kernel_families() noexcept;
 
 /// Whether a family's kernel takes heads in groups (`TileConfig::heads_per_group`).
 constexpr bool groups_heads(KernelFamily family) noexcept {
@@ -38,7 +40,7 @@ enum class SequenceLengths {
     compile_time,
 };
 
-const char* to_string(SequenceLengths lengths) noexcept;
+BACKLIGHT_API const char* to_string(SequenceLengths lengths) noexcept;
 
 /// How the main backward kernel divides a problem: everything that a tuner may sweep.
 ///
@@ -85,7 +87,7 @@ struct TileConfig {
 };
 
 /// "block_q=32 block_kv=64 warps=8 stages=2 …".
-std::string to_string(const TileConfig& config);
+BACKLIGHT_API std::string to_string(const TileConfig& config);
 
 /// A tile configuration with a name.
 struct KernelPreset {
@@ -96,14 +98,16 @@ struct KernelPreset {
 
 /// The named configurations, in the order of their making: v1, v2, v3, wgmma, v4,
 /// v5.
-std::span<const KernelPreset> kernel_presets() noexcept;
+BACKLIGHT_API std::span<const KernelPreset> kernel_presets() noexcept;
 
 /// The configuration of that name; throws `unknown_kernel` with the names there are.
-const TileConfig& kernel_preset(std::string_view name);
+BACKLIGHT_API const TileConfig& kernel_preset(std::string_view name);
 
 /// Dynamic shared memory of a thread block of the main kernel, in bytes.
-std::size_t shared_memory_bytes(const TileConfig& config, const AttentionProblem& problem) noexcept;
+BACKLIGHT_API std::size_t shared_memory_bytes(const TileConfig& config,
+                                              const AttentionProblem& problem) noexcept;
 /// The same of a problem that asks for nothing but heads of so many columns.
-std::size_t shared_memory_bytes(const TileConfig& config, std::int64_t head_dim) noexcept;
+BACKLIGHT_API std::size_t shared_memory_bytes(const TileConfig& config,
+                                              std::int64_t head_dim) noexcept;
 
 }  // namespace backlight

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "backlight/export.h"
 #include "backlight/problem.hpp"
 #include "backlight/runtime.hpp"
 #include "backlight/tile_config.hpp"
@@ -63,7 +64,7 @@ enum class TuneOutcome {
     not_reached,
 };
 
-const char* to_string(TuneOutcome outcome) noexcept;
+BACKLIGHT_API const char* to_string(TuneOutcome outcome) noexcept;
 
 struct TuneCandidate {
     TileConfig config;
