@@ -75,7 +75,7 @@ def _empty_out(q, head_dim_v):
 
 def _as_promised(o, q):
     """O with the strides that the fake kernel has told."""
-    if o.shape == q.shape and o.stride() == q.stride() and o.is_non_overlapping_and_dense():
+    if o.shape == q.shape and o.stride() == q.stride():
         return o
     promised = _empty_out(q, o.shape[-1])
     return o if o.stride() == promised.stride() else promised.copy_(o)
@@ -161,19 +161,15 @@ def _fake_varlen_forward(q, k, v, *options):
     return _empty_out(q, v.shape[-1]), q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
 
 
-def _refuse_lse(d_lse):
-    if d_lse is not None:
-        raise ArgumentError("lse requires a gradient: only that of o is computed")
-
-
 def _save_dense(ctx, inputs, output):
     ctx.set_materialize_grads(False)
+    # Its gradient is not computed.
+    ctx.mark_non_differentiable(output[1])
     ctx.options = inputs[3:10]
     ctx.save_for_backward(*inputs[:3], *output)
 
 
 def _differentiate_dense(ctx, d_o, d_lse):
-    _refuse_lse(d_lse)
     nothing = (None,) * 8
     if d_o is None:
         return (None, None, None, *nothing)
@@ -183,12 +179,13 @@ def _differentiate_dense(ctx, d_o, d_lse):
 
 def _save_packed(ctx, inputs, output):
     ctx.set_materialize_grads(False)
+    # Its gradient is not computed.
+    ctx.mark_non_differentiable(output[1])
     ctx.options = inputs[7:]
     ctx.save_for_backward(*inputs[:7], *output)
 
 
 def _differentiate_packed(ctx, d_o, d_lse):
-    _refuse_lse(d_lse)
     nothing = (None,) * 12
     if d_o is None:
         return (None, None, None, *nothing)

@@ -71,12 +71,12 @@ Registry& registry() {
 DeviceRuntime& device_runtime(int ordinal) {
     Registry& all = registry();
     const std::lock_guard lock(all.mutex);
-    std::unique_ptr<DeviceRuntime>& found = all.by_ordinal[ordinal];
-    if (found == nullptr) {
-        found = std::make_unique<CudaRuntime>(
-            RuntimeOptions{.device = ordinal, .nvrtc_path = all.nvrtc_path});
+    if (const auto found = all.by_ordinal.find(ordinal); found != all.by_ordinal.end()) {
+        return *found->second;
     }
-    return *found;
+    auto opened = std::make_unique<CudaRuntime>(
+        RuntimeOptions{.device = ordinal, .nvrtc_path = all.nvrtc_path});
+    return *all.by_ordinal.emplace(ordinal, std::move(opened)).first->second;
 }
 
 void use_nvrtc(const std::string& path) {
@@ -98,10 +98,10 @@ void emulate_device([[maybe_unused]] const std::string& target) {
     auto emulated = std::make_unique<EmulatedRuntime>(target);
     Registry& all = registry();
     const std::lock_guard lock(all.mutex);
-    std::unique_ptr<DeviceRuntime>& place = all.by_ordinal[0];
-    // Plans of the device that was there still refer to it.
-    static_cast<void>(place.release());
-    place = std::move(emulated);
+    if (!all.by_ordinal.emplace(0, std::move(emulated)).second) {
+        throw Error(ErrorCode::invalid_argument,
+                    "device 0 is in use: it can be emulated only before it is opened");
+    }
 #else
     throw Error(ErrorCode::unsupported, "this build of the package has no emulated device");
 #endif

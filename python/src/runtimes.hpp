@@ -32,8 +32,8 @@ void use_nvrtc(const std::string& path);
 /// Whether this build has the emulated device.
 bool has_emulated_device() noexcept;
 
-/// From now on device 0 is the emulated one, whose memory is the process's own: for tests without a
-/// GPU. Throws `unsupported` in a build without it.
+/// Device 0, which is not open yet, is the emulated one, whose memory is the process's own: for
+/// tests without a GPU. Throws `unsupported` in a build without it.
 void emulate_device(const std::string& target);
 
 /// The device's context in the calling thread for as long as this lives. Nothing is changed where
