@@ -133,6 +133,8 @@ def backward(
     dtype, head_dim, head_dim_v = views["q"].dtype, views["q"].shape[-1], views["v"].shape[-1]
     if dtype not in ("bf16", "fp16"):
         raise ArgumentTypeError(f"q is of {dtype}: it must be bf16 or fp16")
+    _options.check_head_dim("q", head_dim)
+    _options.check_head_dim("v", head_dim_v)
     _require_shape("k", views["k"], (*views["k"].shape[:-1], head_dim), dtype)
     _require_shape("v", views["v"], (*views["k"].shape[:-1], head_dim_v), dtype)
     for name in ("o", "d_o"):

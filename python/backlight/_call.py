@@ -4,6 +4,7 @@ PyTorch's forward would refuse later, or not notice."""
 import torch
 
 from . import _backlight, _forward, _nvrtc  # noqa: F401  (_nvrtc tells the library where NVRTC is)
+from ._options import check_head_dim
 from .errors import ArgumentError, ArgumentTypeError, UnsupportedError
 
 _empty = torch.empty
@@ -49,10 +50,8 @@ def check_tensors(tensors, dimensions):
 
 
 def check_head_dims(q, k, v):
-    for name, tensor in (("q", q), ("v", v)):
-        head_dim = tensor.shape[-1]
-        if head_dim % 8 or not 8 <= head_dim <= 256:
-            raise UnsupportedError(f"head_dim of {name} is {head_dim}: it must be a multiple of 8 from 8 to 256")
+    check_head_dim("q", q.shape[-1])
+    check_head_dim("v", v.shape[-1])
     if k.shape[-1] != q.shape[-1]:
         raise ArgumentError(f"head_dim of k is {k.shape[-1]}: it must be that of q, {q.shape[-1]}")
 

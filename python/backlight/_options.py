@@ -2,7 +2,7 @@
 
 import math
 
-from .errors import ArgumentError
+from .errors import ArgumentError, UnsupportedError
 
 LAYOUTS = ("bhsd", "bshd")
 ALIGNMENTS = ("top_left", "bottom_right")
@@ -70,3 +70,8 @@ def check_scale(softmax_scale):
     ):
         raise ArgumentError(f"softmax_scale is {softmax_scale!r}: it must be None or a finite number up to 1e38")
     return softmax_scale
+
+
+def check_head_dim(name, head_dim):
+    if head_dim % 8 or not 8 <= head_dim <= 256:
+        raise UnsupportedError(f"head_dim of {name} is {head_dim}: it must be a multiple of 8 from 8 to 256")

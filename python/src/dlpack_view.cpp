@@ -101,8 +101,8 @@ nb::object new_device_array(int device, const std::string& dtype,
     const nb::capsule owner(memory.get(),
                             [](void* owned) noexcept { delete static_cast<DeviceMemory*>(owned); });
     memory.release();
-    return nb::ndarray<>(data, shape.size(), shape.data(), owner, nullptr, named->type,
-                         runtime.dlpack_type(), device)
+    return nb::ndarray<nb::array_api>(data, shape.size(), shape.data(), owner, nullptr, named->type,
+                                      runtime.dlpack_type(), device)
         .cast();
 }
 
