@@ -19,10 +19,11 @@ _original = None
 _capabilities = {}
 
 
-def _capability(device):
-    found = _capabilities.get(device)
+@torch.compiler.assume_constant_result
+def _capability(device_index):
+    found = _capabilities.get(device_index)
     if found is None:
-        found = _capabilities[device] = torch.cuda.get_device_capability(device)
+        found = _capabilities[device_index] = torch.cuda.get_device_capability(device_index)
     return found
 
 
@@ -49,8 +50,8 @@ def why_not(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, s
         return str(error)
     if 0 in (*q.shape, *k.shape):
         return "a tensor is empty"
-    if query.is_cuda and _capability(query.device) < (9, 0):
-        return "the device is of compute capability {}.{}, not 9.0 or newer".format(*_capability(query.device))
+    if query.is_cuda and _capability(query.device.index) < (9, 0):
+        return "the device is of a compute capability below 9.0"
     return None
 
 

@@ -234,6 +234,13 @@ class WithPyTorch(unittest.TestCase):
         out.sum().backward()
         self.assertEqual(q.grad.dtype, torch.float32)
 
+        @torch.compile(fullgraph=True)
+        def compiled(q, k, v):
+            with torch.autocast("cuda", torch.bfloat16):
+                return backlight.attention(q, k.bfloat16(), v)
+
+        self.close([compiled(q, k, v)], [out])
+
     def test_packed_sequences_are_those_of_each(self):
         lengths = (100, 1, 300, 57)
         starts = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device="cuda")
