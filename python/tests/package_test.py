@@ -9,6 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 import backlight
+from emulation import emulate
 from backlight import _arrays, _backlight, _nvrtc, errors
 
 PLAN = (0, False, 1, 1, 1, 64, 64, 64, 64, False, False, -1, -1, 0.125, False, -1, -1, False)
@@ -112,7 +113,7 @@ class EmulatedArrays(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        _backlight.emulate_device("sm_90a")
+        emulate()
 
     def setUp(self):
         patch = mock.patch.object(_arrays, "_DEVICE_TYPES", {1})

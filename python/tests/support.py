@@ -7,6 +7,7 @@ from unittest import mock
 import torch
 
 from backlight import _backlight, _call, _forward, _operators
+from emulation import emulate
 
 HAS_GPU = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
 needs_gpu = unittest.skipUnless(HAS_GPU, "there is no GPU of compute capability 9.0 or newer")
@@ -119,8 +120,8 @@ _implementations = []
 def emulated_device():
     """CPU tensors are taken as CUDA ones are: PyTorch's forward is a reference, our backward runs on the emulated
     device."""
+    emulate()
     if not _implementations:
-        _backlight.emulate_device("sm_90a")
         library = torch.library.Library("backlight", "IMPL")
         for name, implementation in _operators.IMPLEMENTATIONS.items():
             library.impl(name, implementation, "CPU")
