@@ -70,7 +70,8 @@ class Call:
 
     __slots__ = (
         "batch", "heads", "heads_kv", "seqlen_q", "seqlen_kv", "head_dim", "head_dim_v", "dtype", "device",
-        "device_index", "options", "total_q", "total_kv", "is_empty", "forward", "plan", "workspace_bytes",
+        "device_index", "options", "total_q", "total_kv", "is_empty", "forward", "plan", "workspace_bytes", "o_shape",
+        "lse_shape",
     )
 
     def make_plan(self):
@@ -148,6 +149,8 @@ def dense_call(q, k, v, options, enable_gqa):
     call.dtype, call.device, call.options = q.dtype, q.device, options
     call.device_index = q.device.index or 0
     call.total_q = call.total_kv = -1
+    call.o_shape = torch.Size((*q.shape[:3], call.head_dim_v))
+    call.lse_shape = torch.Size((call.batch, call.heads, call.seqlen_q))
     call.is_empty = 0 in (call.batch, call.seqlen_q, call.seqlen_kv)
     call.plan = None
     call.forward = _forward.dense_forward(call)
@@ -193,6 +196,8 @@ def packed_call(q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, max
     call.seqlen_q, call.seqlen_kv = max_seqlens
     call.dtype, call.device, call.options = q.dtype, q.device, options
     call.device_index = q.device.index or 0
+    call.o_shape = torch.Size((call.total_q, call.heads, call.head_dim_v))
+    call.lse_shape = torch.Size((call.heads, call.total_q))
     call.is_empty = 0 in (call.total_q, call.total_kv, call.seqlen_q, call.seqlen_kv)
     call.plan = None
     call.forward = _forward.packed_forward(call)

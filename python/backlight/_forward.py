@@ -88,7 +88,7 @@ def _cudnn_forward(call, is_causal, flash):
         """cuDNN's versions differ in what they take: one that refuses is not asked again."""
         try:
             result = cudnn(q, k, v)
-        except RuntimeError:
+        except (RuntimeError, TypeError):  # The latter where the operator has other arguments, as in 2.4.
             call.forward = flash
             return flash(q, k, v)
         call.forward = cudnn

@@ -42,8 +42,8 @@ def _kept(key, make):
     return call
 
 
-def _key(*tensors):
-    return tuple((x.shape, x.dtype, x.device) for x in tensors)
+def _key(q, k, v):
+    return q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device
 
 
 def _dense(q, k, v, options):
@@ -93,7 +93,7 @@ def backward(
 ):
     options = (causal, top_left, window_left, window_right, softmax_scale, deterministic, bshd, "auto")
     call = _dense(q, k, v, options)
-    _check_rows(call, q, v, d_o, o, lse, (call.batch, call.heads, call.seqlen_q))
+    _check_rows(call, d_o, o, lse)
     return _promised_gradients(call, d_o, q, k, v, o, lse)
 
 
@@ -117,23 +117,24 @@ def varlen_backward(
     call = _packed(
         q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, (max_seqlen_q, max_seqlen_kv), options
     )
-    _check_rows(call, q, v, d_o, o, lse, (call.heads, call.total_q))
+    _check_rows(call, d_o, o, lse)
     return _promised_gradients(
         call, d_o, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv
     )
 
 
-def _check_rows(call, q, v, d_o, o, lse, lse_shape):
-    shape = (*q.shape[:-1], v.shape[-1])
-    for name, tensor in (("d_o", d_o), ("o", o)):
-        if tensor.shape != shape or tensor.dtype != q.dtype or tensor.device != q.device:
+def _check_rows(call, d_o, o, lse):
+    for name, tensor, shape, dtype in (
+        ("d_o", d_o, call.o_shape, call.dtype), ("o", o, call.o_shape, call.dtype),
+        ("lse", lse, call.lse_shape, torch.float32),
+    ):  # fmt: skip
+        if tensor.shape != shape or tensor.dtype != dtype or tensor.device != call.device:
             raise ArgumentError(
-                f"{name} is {tensor.dtype} {tuple(tensor.shape)} on {tensor.device}: it must be {q.dtype} {shape} on {q.device}"
+                f"{name} is {tensor.dtype} {tuple(tensor.shape)} on {tensor.device}: it must be {dtype} {tuple(shape)} "
+                f"on {call.device}"
             )
-    if lse.shape != lse_shape or lse.dtype != torch.float32 or lse.device != q.device or lse.stride(-1) != 1:
-        raise ArgumentError(
-            f"lse is {lse.dtype} {tuple(lse.shape)} on {lse.device}: it must be torch.float32 {lse_shape} on {q.device}, contiguous over the rows"
-        )
+    if lse.stride(-1) != 1:
+        raise ArgumentError(f"lse has strides {lse.stride()}: it must be contiguous over the rows")
 
 
 def _promised_gradients(call, d_o, q, k, v, o, lse, *arrays):
@@ -141,7 +142,7 @@ def _promised_gradients(call, d_o, q, k, v, o, lse, *arrays):
     copies = _call.readable(q, k, v)
     gradients = call.backward(d_o, *copies, o, lse, *arrays)
     if copies[0] is q and copies[1] is k and copies[2] is v:
-        return gradients
+        return gradients  # As nearly always.
     return tuple(
         gradient if copy is x else torch.empty_like(x).copy_(gradient)
         for gradient, copy, x in zip(gradients, copies, (q, k, v))
