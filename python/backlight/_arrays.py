@@ -1,5 +1,6 @@
 """`backward` for arrays of any framework that speaks DLPack: JAX, CuPy, PyTorch and others."""
 
+import contextlib
 import sys
 
 from . import _backlight, _nvrtc, _options  # noqa: F401  (_nvrtc tells the library where NVRTC is)
@@ -67,14 +68,30 @@ def _require_shape(name, view, shape, dtype):
         raise ArgumentError(f"{name} is {view.dtype} {view.shape}: it must be {dtype} {shape}")
 
 
+@contextlib.contextmanager
+def _allocating_for(like, device, stream):
+    """What q's framework allocates here is used on that stream, and given to nobody else before it is done there."""
+    if (torch := _torch_tensor(like)) and like.is_cuda:
+        if stream == torch.cuda.current_stream(device).cuda_stream:
+            yield
+            return
+        other = torch.cuda.ExternalStream(stream, device) if stream else torch.cuda.default_stream(device)
+        with torch.cuda.stream(other):
+            yield
+    elif cupy := _cupy_array(like):
+        with cupy.cuda.Device(device), cupy.cuda.ExternalStream(stream, device):
+            yield
+    else:
+        yield
+
+
 def _new(like, view, device):
     """A new array of the same shape and framework to write to, and what is to become of it later."""
     if torch := _torch_tensor(like):
         made = torch.empty_like(like, memory_format=torch.contiguous_format, requires_grad=False)
         return made, lambda: made
     if cupy := _cupy_array(like):
-        with cupy.cuda.Device(device):
-            made = cupy.empty(like.shape, like.dtype)
+        made = cupy.empty(like.shape, like.dtype)
         return made, lambda: made
     made = _backlight.new_device_array(device, view.dtype, view.shape)
     return made, lambda: _as_framework_of(like, made)
@@ -92,8 +109,7 @@ def _workspace(like, size, device):
     if torch := _torch_tensor(like):
         return torch.empty(size, dtype=torch.uint8, device=like.device)
     if cupy := _cupy_array(like):
-        with cupy.cuda.Device(device):
-            return cupy.empty(size, cupy.uint8)
+        return cupy.empty(size, cupy.uint8)
     return _backlight.new_device_array(device, "uint8", (size,))
 
 
@@ -119,7 +135,9 @@ def backward(
     arrays |= {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_kv": cu_seqlens_kv} if packed else {}
     arrays |= {"seqused_q": seqused_q, "seqused_kv": seqused_kv}
     if out is not None:
-        arrays |= dict(zip(("out[0]", "out[1]", "out[2]"), out, strict=True))
+        if len(out) != 3:
+            raise ArgumentError(f"out has {len(out)} arrays: it must have 3, for dQ, dK and dV")
+        arrays |= dict(zip(("out[0]", "out[1]", "out[2]"), out))
     if packed and (cu_seqlens_q is None or cu_seqlens_kv is None):
         raise ArgumentError("cu_seqlens_q and cu_seqlens_kv must be given together")
     bshd = _options.choice("layout", layout, _options.LAYOUTS) == "bshd"
@@ -151,16 +169,17 @@ def backward(
         device, dtype == "fp16", batch, heads, heads_kv, seqlen_q, seqlen_kv, head_dim, head_dim_v, bool(causal),
         alignment == "top_left", left, right, scale, bool(deterministic), total_q, total_kv, bshd,
     )  # fmt: skip
-    if out is None:
-        made = [_new(x, views[name], device) for name, x in (("q", q), ("k", k), ("v", v))]
-        kind = _device("q", q)[0]
-        gradients = [_view(x, kind, stream) for x, _ in made]
-    else:
+    kind = _device("q", q)[0]
+    with _allocating_for(q, device, stream):
+        workspace = _workspace(q, plan.workspace_bytes, device)
+        workspace_view = _view(workspace, kind, stream)
+        if out is None:
+            made = [_new(x, views[name], device) for name, x in (("q", q), ("k", k), ("v", v))]
+            gradients = [_view(x, kind, stream) for x, _ in made]
+    if out is not None:
         gradients = [views[f"out[{i}]"] for i in range(3)]
         for i, name in enumerate("qkv"):
             _require_shape(f"out[{i}]", gradients[i], views[name].shape, dtype)
-    workspace = _workspace(q, plan.workspace_bytes, device)
-    workspace_view = _view(workspace, _device("q", q)[0], stream)
     plan.run(
         views["d_o"], views["q"], views["k"], views["v"], views["o"], views["lse"], *gradients, workspace_view, stream,
         *(views.get(name) for name in ("cu_seqlens_q", "cu_seqlens_kv", "seqused_q", "seqused_kv")),

@@ -1,5 +1,6 @@
 #include "plan.hpp"
 
+#include <fmt/format.h>
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
@@ -42,6 +43,21 @@ AttentionProblem problem_of(const PlanRequest& asked) {
     return problem;
 }
 
+/// The library is told of no strides over the last dimension.
+void require_contiguous_last(const char* name, const PythonTensor& tensor, int dimensions) {
+    if (tensor.dimensions != dimensions) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("{} has {} dimensions: it must have {}", name, tensor.dimensions,
+                                dimensions));
+    }
+    const std::int64_t stride = tensor.strides[static_cast<std::size_t>(dimensions) - 1];
+    if (stride != 1) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("{} has a stride of {} over its last dimension: it must be 1", name,
+                                stride));
+    }
+}
+
 const std::int32_t* array(nb::handle tensor) {
     return tensor.is_none() ? nullptr : static_cast<const std::int32_t*>(address_of(tensor));
 }
@@ -60,9 +76,10 @@ std::string Plan::describe() const {
     return to_string(plan_->problem()) + "; " + to_string(plan_->config());
 }
 
-TensorView Plan::view(nb::handle tensor) const {
+TensorView Plan::view(const char* name, nb::handle tensor) const {
     const PythonTensor read = read_tensor(tensor);
     const auto& strides = read.strides;
+    require_contiguous_last(name, read, packed_ ? 3 : 4);
     if (packed_) {
         return {read.data, 0, strides[1], strides[0]};
     }
@@ -75,17 +92,20 @@ BackwardTensors Plan::tensors(nb::handle d_o, nb::handle q, nb::handle k, nb::ha
                               nb::handle d_v, nb::handle cu_seqlens_q, nb::handle cu_seqlens_kv,
                               nb::handle seqused_q, nb::handle seqused_kv) const {
     const PythonTensor rows = read_tensor(lse);
-    return {.q = view(q),
-            .k = view(k),
-            .v = view(v),
-            .o = view(o),
-            .d_o = view(d_o),
+    if (plan_->problem().seqlen_q > 1) {  // One row may have any stride.
+        require_contiguous_last("lse", rows, packed_ ? 2 : 3);
+    }
+    return {.q = view("q", q),
+            .k = view("k", k),
+            .v = view("v", v),
+            .o = view("o", o),
+            .d_o = view("d_o", d_o),
             .lse = {.data = static_cast<const float*>(rows.data),
                     .stride_batch = packed_ ? 0 : rows.strides[0],
                     .stride_head = packed_ ? rows.strides[0] : rows.strides[1]},
-            .d_q = view(d_q),
-            .d_k = view(d_k),
-            .d_v = view(d_v),
+            .d_q = view("d_q", d_q),
+            .d_k = view("d_k", d_k),
+            .d_v = view("d_v", d_v),
             .cu_seqlens_q = array(cu_seqlens_q),
             .cu_seqlens_kv = array(cu_seqlens_kv),
             .seqused_q = array(seqused_q),

@@ -52,7 +52,7 @@ class Plan {
     double time(nanobind::sequence arguments, int count) const;
 
   private:
-    TensorView view(nanobind::handle tensor) const;
+    TensorView view(const char* name, nanobind::handle tensor) const;
     BackwardTensors tensors(nanobind::handle d_o, nanobind::handle q, nanobind::handle k,
                             nanobind::handle v, nanobind::handle o, nanobind::handle lse,
                             nanobind::handle d_q, nanobind::handle d_k, nanobind::handle d_v,

@@ -149,6 +149,10 @@ class EmulatedArrays(unittest.TestCase):
         ):
             with self.assertRaisesRegex(ValueError, words):
                 backlight.backward(*changed)
+        with self.assertRaisesRegex(ValueError, "out has 2 arrays"):
+            backlight.backward(q, k, v, o, lse, d_o, out=(q, k))
+        with self.assertRaisesRegex(ValueError, "d_q.data|start"):  # It is an input.
+            backlight.backward(q, k, v, o, lse, d_o, out=(q, filled(self.SHAPE, 0), filled(self.SHAPE, 0)))
         with self.assertRaisesRegex(NotImplementedError, "head_dim"):
             odd = filled((1, 2, 64, 12), self.ZERO)
             backlight.backward(odd, odd, odd, odd, lse, odd)
