@@ -23,11 +23,11 @@ if(BACKLIGHT_FETCH_DEPENDENCIES)
         GIT_REPOSITORY https://github.com/fmtlib/fmt.git
         GIT_TAG e69e5f977d458f2650bb346dadf2ad30c5320281 # 10.2.1
         FIND_PACKAGE_ARGS CONFIG)
-    set(SPDLOG_FMT_EXTERNAL ON)
+    set(SPDLOG_FMT_EXTERNAL ON CACHE BOOL "Use the fmt above")
     FetchContent_Declare(
         spdlog
         GIT_REPOSITORY https://github.com/gabime/spdlog.git
-        GIT_TAG 27cb4c76708608465c413f6d0e6b8d99a4d84302 # 1.14.1
+        GIT_TAG 7c02e204c92545f869e2f04edaab1f19fe8b19fd # 1.13.0
         FIND_PACKAGE_ARGS CONFIG)
     FetchContent_Declare(
         nlohmann_json
