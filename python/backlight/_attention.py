@@ -133,8 +133,10 @@ def attention(
         if call is None:
             cast = _under_autocast(q, k, v)
             if cast[0] is not q or cast[1] is not k or cast[2] is not v:
-                q, k, v = cast
-                key = None
+                return attention(
+                    *cast, causal=causal, window=window, softmax_scale=softmax_scale, enable_gqa=enable_gqa,
+                    deterministic=deterministic, layout=layout, mask_alignment=mask_alignment, forward=forward,
+                )  # fmt: skip
             options = _options(
                 causal, window, softmax_scale, deterministic, mask_alignment,
                 choice("layout", layout, LAYOUTS) == "bshd", forward,
@@ -198,8 +200,6 @@ def attention_varlen(
 
 
 def _keep(calls, key, call):
-    if key is None:
-        return
     try:
         hash(key)
     except TypeError:
