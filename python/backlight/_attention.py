@@ -2,9 +2,9 @@
 
 import torch
 
-from . import _call, _operators
+from . import _call
 from ._options import ALIGNMENTS, LAYOUTS, Options, check_scale, choice, window_of
-from ._operators import _MOST_CALLS
+from ._operators import _MOST_CALLS  # Which registers the operators.
 from .errors import ArgumentTypeError
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -207,6 +207,3 @@ def _keep(calls, key, call):
     if len(calls) >= _MOST_CALLS:
         calls.clear()
     calls[key] = call
-
-
-_operators  # noqa: B018  Their registration is what the import is for.

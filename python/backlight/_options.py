@@ -9,7 +9,7 @@ ALIGNMENTS = ("top_left", "bottom_right")
 
 
 class Options:
-    """How attention is computed, apart from the shapes; compares and hashes as a tuple of plain values.
+    """How attention is computed, apart from the shapes.
 
     Windows are as many keys before and after a query's own as it attends to; -1 where there is no bound.
     """
