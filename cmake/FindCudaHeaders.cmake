@@ -1,8 +1,9 @@
 # Finds cuda.h and nvrtc.h. Nothing of CUDA is linked: the driver and NVRTC are opened at run time.
 #
 # Looked in, in this order: BACKLIGHT_CUDA_INCLUDE_DIR (variable, then environment), the toolkit of
-# CUDA_HOME, CUDA_PATH, of nvcc on the PATH, the usual places of toolkits, and the Python wheels that
-# tools/dependencies.sh unpacks into .deps. The two headers may lie in different directories, as
+# CUDA_HOME, CUDA_PATH, of nvcc on the PATH, the usual places of toolkits, the Python wheels that
+# tools/dependencies.sh unpacks into .deps, and, where a Python package is built, those of its build
+# environment. The two headers may lie in different directories, as
 # they do in wheels of separate packages.
 #
 # Defines the target CudaHeaders::CudaHeaders and CudaHeaders_VERSION.
@@ -26,6 +27,15 @@ foreach(_cuda_root IN LISTS _cuda_roots)
 endforeach()
 file(GLOB _cuda_wheel_dirs "${PROJECT_SOURCE_DIR}/.deps/*/nvidia/*/include")
 list(APPEND _cuda_include_dirs ${_cuda_wheel_dirs})
+if(SKBUILD)
+    execute_process(
+        COMMAND "${Python_EXECUTABLE}" -c "import nvidia; print(*nvidia.__path__, sep=';')"
+        OUTPUT_VARIABLE _cuda_namespace OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    foreach(_cuda_root IN LISTS _cuda_namespace)
+        file(GLOB _cuda_wheel_dirs "${_cuda_root}/*/include")
+        list(APPEND _cuda_include_dirs ${_cuda_wheel_dirs})
+    endforeach()
+endif()
 
 # Not kept in the CMake cache, so that another toolkit or hint counts at the next configuration.
 find_path(CudaHeaders_CUDA_DIR cuda.h HINTS ${_cuda_include_dirs} NO_DEFAULT_PATH NO_CACHE)

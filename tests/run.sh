@@ -9,13 +9,14 @@
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-environment=$(tools/dependencies.sh)
+environment=$(tools/dependencies.sh --python)
 eval "$environment"
 
 warnings_as_errors=OFF
 if [ -n "${CI:-}" ]; then
     warnings_as_errors=ON
 fi
-cmake --preset release -DBACKLIGHT_WARNINGS_AS_ERRORS=$warnings_as_errors
+cmake --preset release -DBACKLIGHT_WARNINGS_AS_ERRORS=$warnings_as_errors -DBACKLIGHT_BUILD_PYTHON=ON \
+    -DPython_EXECUTABLE="$(python3 -c 'import sys; print(sys.executable)')"
 cmake --build --preset release
 ctest --preset release --parallel "$(nproc)" --output-on-failure "$@"

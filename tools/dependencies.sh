@@ -8,6 +8,8 @@
 #
 # --wheels              takes NVRTC and the headers from the Python wheels even where there is a
 #                       toolkit; they are unpacked into .deps/ of the project
+# --python              also what the Python package is built with: Python's headers, and nanobind, which
+#                       is unpacked into .deps/
 # BACKLIGHT_CUDA_HOME   the only toolkit to consider
 set -euo pipefail
 
@@ -24,11 +26,14 @@ fail() {
 }
 
 force_wheels=false
-case "${1:-}" in
-    "") ;;
-    --wheels) force_wheels=true ;;
-    *) fail "usage: tools/dependencies.sh [--wheels]" ;;
-esac
+with_python=false
+for argument in "$@"; do
+    case "$argument" in
+        --wheels) force_wheels=true ;;
+        --python) with_python=true ;;
+        *) fail "usage: tools/dependencies.sh [--wheels] [--python]" ;;
+    esac
+done
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then
@@ -148,20 +153,33 @@ find_toolkit() {
     return 1
 }
 
-install_wheels() {
-    local python=python3
+# unpack_wheels DIRECTORY WHEEL...
+unpack_wheels() {
+    local directory=$1 python=python3
+    shift
     if ! $python -m pip --version > /dev/null 2>&1; then
         install_packages python3 python3-pip
         # Another python3, one without pip, may come first on the PATH.
         python=/usr/bin/python3
     fi
-    say "unpacking ${wheels[*]} into $wheels_dir"
+    say "unpacking $* into $directory"
     # Into a folder beside it first: an interrupted download must not look complete.
-    rm -rf "$wheels_dir" "$wheels_dir.partial"
+    rm -rf "$directory" "$directory.partial"
     mkdir -p "$root/.deps"
     PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $python -m pip install --quiet \
-        --no-deps --target "$wheels_dir.partial" "${wheels[@]}" >&2
-    mv "$wheels_dir.partial" "$wheels_dir"
+        --no-deps --target "$directory.partial" "$@" >&2
+    mv "$directory.partial" "$directory"
+}
+
+has_python_headers() {
+    python3 -c 'import os, sysconfig
+raise SystemExit(not os.path.isfile(os.path.join(sysconfig.get_path("include"), "Python.h")))' 2> /dev/null
+}
+
+prepare_python() {
+    has_python_headers || install_packages python3 python3-dev
+    python3 -m nanobind --cmake_dir > /dev/null 2>&1 || [ -d "$root/.deps/python/nanobind" ] ||
+        unpack_wheels "$root/.deps/python" 'nanobind>=2.9,<4'
 }
 
 print_environment() {
@@ -184,13 +202,17 @@ if [ ${#missing[@]} -gt 0 ]; then
     install_packages "${missing[@]}"
 fi
 
+if $with_python; then
+    prepare_python
+fi
+
 cuda_header=''
 nvrtc_header=''
 nvrtc_library=''
 wheels_root() { first_match 'cu*' "$wheels_dir/nvidia"; }
 if $force_wheels || ! find_toolkit; then
     if ! { found=$(wheels_root) && find_cuda_under "$found"; }; then
-        install_wheels
+        unpack_wheels "$wheels_dir" "${wheels[@]}"
         if ! { found=$(wheels_root) && find_cuda_under "$found"; }; then
             fail "the wheels ${wheels[*]} lack cuda.h, nvrtc.h or libnvrtc; looked in $wheels_dir"
         fi

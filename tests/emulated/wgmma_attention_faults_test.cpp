@@ -151,8 +151,9 @@ TEST_CASE("wgmma: a buffer that is filled before its readers are done is found")
          {edit("        __syncwarp();\n        if (lane_ == 0) {\n            "
                "mbarrier_arrive(shared_.k_empty(kv_buffer));\n        }\n",
                ""),
-          edit("        DqSum sum(arguments_, with_rows(tile), thread_ == 0);\n",
-               "        DqSum sum(arguments_, with_rows(tile), thread_ == 0);\n        if (lane_ "
+          edit("        DqSum sum(arguments_, shared_, with_rows(tile), thread_ == 0);\n",
+               "        DqSum sum(arguments_, shared_, with_rows(tile), thread_ == 0);\n        if "
+               "(lane_ "
                "== 0) {\n            "
                "mbarrier_arrive(shared_.k_empty(kv_buffer));\n        }\n")},
          two_tiles(128),
@@ -627,7 +628,7 @@ TEST_CASE("wgmma: a wrong mask, scale or place gives wrong numbers or none") {
          {.problem = square_problem(1, 2, 128, 64, false), .config = kernel_preset("wgmma")},
          {}},
         {"every tile stored and none added",
-         {edit("bulk_reduce_add<float>(place(tile)", "bulk_store(place(tile)")},
+         {edit("bulk_reduce_add<float>(place()", "bulk_store(place()")},
          two_tiles(),
          {}},
     };
