@@ -39,6 +39,14 @@ def _windows(left, right):
     return {} if left < 0 and right < 0 else {"window_size_left": left, "window_size_right": right}
 
 
+def _misread_bounds(mask):
+    """Whether FlashAttention-2 takes a bound of the mask for another. A side without one has a bound of as many keys
+    as there are, for it, and one of at least so many has none: either is wrong for the first of more queries than
+    keys."""
+    rows, keys, _, left, right = mask
+    return rows > keys and (left >= 0 or right >= 0)
+
+
 def _padded(tensor, head_dim):
     missing = head_dim - tensor.shape[-1]
     return torch.nn.functional.pad(tensor, (0, missing)) if missing else tensor
@@ -141,16 +149,32 @@ def _general_flash(call, mask):
     head_dim = max(call.head_dim, call.head_dim_v)
     head_dim_v, seqlen_q, seqlen_kv = call.head_dim_v, call.seqlen_q, call.seqlen_kv
 
+    def batched(q, k, v):
+        return _flash_general(
+            q, k, v, None, None, rows, keys, 0.0, is_causal, False, scale=scale, **windows
+        )[:2]  # fmt: skip
+
+    def one_after_another(q, k, v):
+        """The same as packed sequences, of which any number may be said to be the most keys."""
+        batch, heads = q.shape[0], q.shape[2]
+        begins = torch.arange(batch + 1, dtype=torch.int32, device=q.device)
+        o, lse = _flash_general(
+            q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), begins * rows, begins * keys, rows, rows + keys, 0.0,
+            is_causal, False, scale=scale, **windows,
+        )[:2]  # fmt: skip
+        if lse.dim() == 2:
+            lse = lse.view(heads, batch, rows).transpose(0, 1).contiguous()
+        return o.view(batch, rows, heads, head_dim), lse
+
+    flash = one_after_another if _misread_bounds(mask) else batched
+
     def forward(q, k, v):
         if not bshd:
             q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
         if keys != seqlen_kv:
             k, v = k[:, :keys], v[:, :keys]
         own = q[:, :rows] if rows != seqlen_q else q
-        o, lse = _flash_general(
-            _padded(own, head_dim), _padded(k, head_dim), _padded(v, head_dim), None, None, rows, keys, 0.0, is_causal,
-            False, scale=scale, **windows,
-        )[:2]  # fmt: skip
+        o, lse = flash(_padded(own, head_dim), _padded(k, head_dim), _padded(v, head_dim))
         if o.shape[-1] != head_dim_v:
             o = o[..., :head_dim_v]
         if rows != seqlen_q:
@@ -178,12 +202,14 @@ def packed_forward(call):
 
     is_causal = o.right == 0 and o.window_left < 0
     windows = {} if is_causal else _windows(o.window_left, o.right)
+    # See _misread_bounds.
+    most_keys = seqlen_q + seqlen_kv if windows else seqlen_kv
 
     def forward(q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_kv):
         used = {} if seqused_kv is None else {"seqused_k": seqused_kv}
         out, lse = _flash_general(
             _padded(q, head_dim), _padded(k, head_dim), _padded(v, head_dim), cu_seqlens_q, cu_seqlens_kv, seqlen_q,
-            seqlen_kv, 0.0, is_causal, False, scale=scale, **windows, **used,
+            most_keys, 0.0, is_causal, False, scale=scale, **windows, **used,
         )[:2]  # fmt: skip
         if out.shape[-1] != head_dim_v:
             out = out[..., :head_dim_v]

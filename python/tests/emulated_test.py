@@ -66,8 +66,8 @@ class Emulated(unittest.TestCase):
             self.assertTrue(torch.equal(one.transpose(1, 2), other))
 
     def test_masks_over_unequal_lengths_in_both_alignments(self):
-        for seqlen_q, seqlen_kv in ((64, 40), (40, 64)):
-            for causal, window in ((True, None), (False, (8, 4)), (True, (8, None))):
+        for seqlen_q, seqlen_kv in ((88, 40), (40, 64)):
+            for causal, window in ((True, None), (False, (8, 4)), (True, (8, None)), (False, (8, None)), (False, (None, 4))):
                 for alignment in ("top_left", "bottom_right"):
                     with self.subTest(q=seqlen_q, kv=seqlen_kv, causal=causal, window=window, alignment=alignment):
                         bounds = (-1, -1) if window is None else tuple(-1 if x is None else x for x in window)

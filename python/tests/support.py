@@ -43,10 +43,18 @@ def reference(q, k, v, allowed=None, scale=None):
     return p @ v, lse
 
 
+def _as_flash_reads(window, most_keys):
+    """Bounds as FlashAttention-2 takes them, with its mistakes where there are more queries than keys."""
+    left, right = (-1 if bound >= most_keys else bound for bound in window)
+    if left < 0 and right < 0:
+        return left, right
+    return (most_keys if left < 0 else left), (most_keys if right < 0 else right)
+
+
 def _flash(q, k, v, cu_seqlens_q, cu_seqlens_kv, max_q, max_kv, dropout, causal, debug, *, scale, **more):
     """As PyTorch's _flash_attention_forward: (…, seqlen, heads, head_dim), masks aligned bottom-right."""
     assert q.shape[-1] == k.shape[-1] == v.shape[-1], "it has one head dimension"
-    window = (more.get("window_size_left", -1), more.get("window_size_right", -1))
+    window = _as_flash_reads((more.get("window_size_left", -1), more.get("window_size_right", -1)), max_kv)
     used = more.get("seqused_k")
 
     def one(q, k, v):
@@ -71,7 +79,7 @@ def _flash(q, k, v, cu_seqlens_q, cu_seqlens_kv, max_q, max_kv, dropout, causal,
 
 def _flash_dense(q, k, v, dropout, causal, debug, *, scale):
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    out, lse = _flash(q, k, v, None, None, 0, 0, dropout, causal, debug, scale=scale)
+    out, lse = _flash(q, k, v, None, None, q.shape[1], k.shape[1], dropout, causal, debug, scale=scale)
     return out.transpose(1, 2), lse, None
 
 
