@@ -235,20 +235,32 @@ TEST_CASE("rows of no score are those that the mask's inequalities leave nothing
 
 TEST_CASE("what is left of a gradient that vanishes is judged by how large queries are") {
     CheckedProblem checked;
-    checked.problem = {.seqlen_q = 64, .seqlen_kv = 1, .head_dim = 64};
+    checked.problem = {.batch = 16, .heads = 64, .seqlen_q = 64, .seqlen_kv = 1, .head_dim = 64};
     const auto accepted = [&](InputKind inputs) {
         checked.inputs = inputs;
         const Tolerance tolerance = tolerances(checked)[1];
         return tolerance.minimum_rms * tolerance.relative_l2;
     };
     const double of_equal_rows = accepted(InputKind::equal_rows);
-    CHECK(of_equal_rows == doctest::Approx(1e-5));
-    CHECK(accepted(InputKind::large_logits) == doctest::Approx(25e-5));
+    CHECK(of_equal_rows == doctest::Approx(1e-5).epsilon(0.003));
+    CHECK(accepted(InputKind::large_logits) == doctest::Approx(25e-5).epsilon(0.003));
     // 225 = softmax_scale · head_dim · |Q|², and softmax_scale · √head_dim is 1.
-    CHECK(accepted(InputKind::high_lse) == doctest::Approx(std::sqrt(225 / 8.0) * 1e-5));
+    CHECK(accepted(InputKind::high_lse) ==
+          doctest::Approx(std::sqrt(225 / 8.0) * 1e-5).epsilon(0.003));
     CHECK(accepted(InputKind::low_lse) == accepted(InputKind::high_lse));
     checked.problem.softmax_scale = 0;
     CHECK(accepted(InputKind::equal_rows) == of_equal_rows);
+}
+
+TEST_CASE("a tensor of few rows may be further off unless inputs are normal") {
+    CheckedProblem checked;
+    checked.inputs = InputKind::low_lse;
+    checked.problem = {.heads = 2, .seqlen_q = 2, .seqlen_kv = 50'000, .head_dim = 64};
+    const auto few = tolerances(checked);
+    CHECK(few[0].relative_l2 == doctest::Approx(std::sqrt(2.0) * few[1].relative_l2).epsilon(1e-4));
+    CHECK(few[0].worst_row == few[1].worst_row);
+    checked.inputs = InputKind::normal;
+    CHECK(tolerances(checked)[0].relative_l2 == tolerances(checked)[1].relative_l2);
 }
 
 TEST_CASE("rows of few columns of dQ may be further off and those of dK and dV not") {

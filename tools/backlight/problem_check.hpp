@@ -85,6 +85,8 @@ struct ProblemReport {
 /// - dQ of fewer than 64 columns: a row's errors average less, and the common part of the keys of
 ///   low_lse and high_lse is larger, for the same logits. A row, and of inputs other than N(0, 1)
 ///   the tensor, may be √(64 / head_dim) times as far off.
+/// - A tensor of few rows averages over few: of inputs other than N(0, 1), one of n rows in all may
+///   be √(1 + 4 / n) times as far off, a few per cent where there are a hundred.
 /// - dQ and dK vanish where O equals the one V that counts (equal_rows, dominant_key, a single key,
 ///   logits far apart), and only fp32's own rounding remains of the terms that cancel, of about
 ///   softmax_scale · √head_dim · |Q|, at least 1: 25 for large_logits, 5.3 for low_lse and high_lse
