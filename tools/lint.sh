@@ -16,7 +16,7 @@ if [ ! -f build/release/compile_commands.json ]; then
     exit 1
 fi
 
-folders=(cache runtime tools tests)
+folders=(cache runtime tools tests python)
 # Kernel sources are CUDA, but formatted alike.
 find "${folders[@]}" kernel_sources -type f -regex '.*\.\(hpp\|cpp\|h\|cu\|cuh\)' -print0 |
     xargs -0 clang-format --dry-run -Werror
