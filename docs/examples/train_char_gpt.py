@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import char_gpt_checks
 
@@ -122,8 +123,8 @@ class Trainer:
 
     def _step(self):
         self.optimiser.zero_grad(set_to_none=True)
-        cudnn = torch.nn.attention.SDPBackend.CUDNN_ATTENTION
-        backend = torch.nn.attention.sdpa_kernel(cudnn) if self.backward == "cudnn" else contextlib.nullcontext()
+        with_cudnn = self.backward == "cudnn"
+        backend = sdpa_kernel(SDPBackend.CUDNN_ATTENTION) if with_cudnn else contextlib.nullcontext()
         with backend, torch.autocast(self.options.device, torch.bfloat16, cache_enabled=False):
             logits = self.model(self.tokens[:, :-1])
         loss = F.cross_entropy(logits.float().flatten(0, 1), self.tokens[:, 1:].flatten())
