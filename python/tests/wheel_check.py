@@ -64,6 +64,8 @@ def main():
         if any(name == "backlight/bin/backlight" for name in names):
             run(python, "-m", "backlight", "--version", cwd=folder, env=environment)
             run(Path(folder, "venv", "bin", "backlight"), "--version", cwd=folder, env=environment)
+            run(python, "-m", "backlight.bench_peers", "--dry-run", "--cells", "1_2_128_64_causal", "--device", "emulated",
+                cwd=folder, env=environment)  # fmt: skip
     print("wheel_check: good")
 
 

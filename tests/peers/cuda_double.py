@@ -8,6 +8,8 @@ import time
 import torch
 
 torch.set_num_threads(1)
+# Its first call imports modules that go through all operators: before some are doubles.
+torch.use_deterministic_algorithms(False)
 
 
 class _Event:

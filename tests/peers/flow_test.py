@@ -6,7 +6,9 @@ import contextlib
 import io
 import json
 import os
+import sys
 import tempfile
+import types
 import unittest
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +23,9 @@ try:
     import cuda_double
     import accuracy
     import contestants
+    import imported_contestants
     import timing
+    import torch
 
     class Computed(contestants.Backlight):
         """Writes to the gradients, in the plan's layout and type."""
@@ -38,6 +42,29 @@ try:
                     computed = accuracy.reference_gradients(inputs, sequence, head)
                     for output, value, first in zip(outputs, computed, (head * group, head, head)):
                         output[first : first + value.numel() // output[0].numel()] = value
+
+    def _gradients(dout, q, k, v, scale, causal):
+        """Of (batch, seqlen, heads, head_dim)."""
+        inputs = [x.transpose(1, 2).detach().float().requires_grad_() for x in (q, k, v)]
+        out, _ = cuda_double._attention(*inputs, scale, None, 0 if causal else None)
+        gradients = torch.autograd.grad(out, inputs, dout.transpose(1, 2).float())
+        return [x.transpose(1, 2).to(q.dtype) for x in gradients]
+
+    def _flash_attn_backward(dout, q, k, v, out, softmax_lse, dq, dk, dv, softmax_scale=None, is_causal=False):
+        for given, computed in zip((dq, dk, dv), _gradients(dout, q, k, v, softmax_scale, is_causal)):
+            given.copy_(computed)
+
+    def _flash_attn_bwd(q, k, v, out, dout, lse, softmax_scale=None, causal=False, softcap=0.0):
+        return tuple(_gradients(dout, q, k, v, softmax_scale, causal))
+
+    def modules(**functions):
+        """Modules of these names, a dot for each "__", that have these functions."""
+        made = {}
+        for name, function in functions.items():
+            module = made[name.replace("__", ".")] = types.ModuleType(name)
+            setattr(module, function.__name__, function)
+        return made
+
 except ImportError:
     cuda_double = None
 
@@ -84,6 +111,11 @@ class Flow(unittest.TestCase):
                 (sections, "comparisons", lambda names, peers: COMPARISONS),
             ):
                 patches.enter_context(mock.patch.object(where, name, value))
+            # As older releases of FlashAttention-3 have it, which write, and first ones of 4, which return.
+            patches.enter_context(mock.patch.dict(sys.modules, {
+                **modules(flash_attn_interface=_flash_attn_backward, flash_attn__cute__interface=_flash_attn_bwd),
+                "flash_attn": types.ModuleType("flash_attn"), "flash_attn.cute": types.ModuleType("flash_attn.cute"),
+            }))
             cls.said = patches.enter_context(contextlib.redirect_stdout(io.StringIO()))
             patches.enter_context(mock.patch("sys.argv", [
                 "bench_peers.py", "--section", "grouped", "--cells", "1_1_64_64_full", "--device",
@@ -107,8 +139,23 @@ class Flow(unittest.TestCase):
         cell = self.entry("cells")
         for regime in ("cool", "hot"):
             timed = cell["regimes"][regime]["contestants"]
-            self.assertEqual(list(timed), ["backlight/default", "cudnn", "fa2"])
+            self.assertEqual(list(timed), ["backlight/default", "cudnn", "fa2", "fa3", "fa4"])
             self.assertTrue(all(len(e["samples_ms"]) == 3 and e["median_ms"] for e in timed.values()))
+
+    def test_what_is_imported_is_told_and_compared_with_fp32(self):
+        self.assertEqual(self.document["fa3"]["module"], "flash_attn_interface")
+        self.assertEqual(self.document["fa4"]["function"], "_flash_attn_bwd")
+        self.assertEqual(self.document["absent"], {})
+        (accuracy,) = [e for e in self.document["accuracy"] if e["section"] == "cells"]
+        for peer in ("fa3", "fa4"):
+            self.assertTrue(accuracy["contestants"][peer]["accurate"], peer)
+
+    def test_what_cannot_be_imported_is_left_out_with_the_reason(self):
+        with mock.patch.dict(sys.modules, {"flash_attn_interface": types.ModuleType("other"), "flash_attn": None}):
+            found, absent = imported_contestants.find_imported(["fa3", "fa4"])
+        self.assertEqual(found, {})
+        self.assertIn("_flash_attn_backward", absent["fa3"])
+        self.assertIn("flash_attn", absent["fa4"])
 
     def test_a_peer_that_takes_a_role_is_timed_on_it(self):
         timed = self.entry("grouped")["regimes"]["cool"]["contestants"]

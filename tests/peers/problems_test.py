@@ -88,9 +88,10 @@ class Sections(unittest.TestCase):
         self.assertEqual(peers(["fa2"]), ("fa2",))
         self.assertEqual(peers(["cudnn", "fa3"]), ("cudnn", "cudnn_expanded"))
 
-    def test_fa3_takes_part_where_the_problem_is_plain(self):
-        roles = sections.comparisons(["types"], ["fa3"])[0].roles
-        self.assertEqual({role.label for role in roles if role.peers}, {"", "4095"})
+    def test_fa3_and_fa4_take_part_where_the_problem_is_plain(self):
+        for peer in ("fa3", "fa4"):
+            roles = sections.comparisons(["types"], [peer])[0].roles
+            self.assertEqual({role.label for role in roles if role.peers}, {"", "4095"})
 
 
 class CommandLine(unittest.TestCase):
@@ -120,7 +121,9 @@ class CommandLine(unittest.TestCase):
             (["--section", "nothing"], "nothing"),
             (["--cells", "8_16"], "8_16"),
             (["--repeats", "19"], "repeats is 19"),
-            (["--peers", "fa4"], "fa4"),
+            (["--peers", "fa5"], "fa5"),
+            (["--plot", "peers.pdf"], "plot is 'peers.pdf'"),
+            (["--plot-from", "peers.json"], "plot-from is given without plot"),
         ):
             said = io.StringIO()
             with contextlib.redirect_stderr(said), self.assertRaises(SystemExit):

@@ -1,11 +1,13 @@
 """What follows from samples and what is printed of it: samples are made up."""
 
 import json
+import shutil
 import tempfile
 import unittest
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import chart
 import report
 from problems import Comparison, Problem, Role
 
@@ -124,6 +126,25 @@ class Tables(unittest.TestCase):
         self.assertEqual(report.inaccurate_of_ours(wrong), ["c bf16 backlight/v4"])
         self.assertEqual(report.accuracy_table(wrong).count("INACCURATE"), 2)
         self.assertIn("ValueError: no", report.accuracy_table(wrong))
+
+    def test_a_chart_has_a_group_of_bars_a_cell_causal_ones_first(self):
+        cells = []
+        for causal, fa2 in ((False, 8.0), (True, None)):
+            comparison = Comparison("cells", (Role("", Problem(1, 16, 16384, 128, causal)),))
+            result = timed(comparison, fa2=fa2, **{"backlight/default": 4.0})
+            entry = {"batch": 1, "heads": 16, "seqlen": 16384, "head_dim": 128, "causal": causal}
+            cells.append(entry | {"section": "cells", "regimes": {"cool": result}})
+        drawn = {"gpu": {"name": "H200"}, "cells": cells}
+        script = chart.gnuplot_script(drawn, "cool", Path("it's.svg"))
+        self.assertIn('"1,16,16384,128" 500.0 NaN\n"1,16,16384,128 full" 500.0 250.0\n', script)
+        self.assertIn("set output 'it''s.svg'", script)
+        self.assertLess(script.index("title 'Backlight'"), script.index("title 'FlashAttention-2'"))
+        with self.assertRaisesRegex(ValueError, "regime hot"):
+            chart.gnuplot_script(drawn, "hot", Path("x.svg"))
+        if shutil.which(chart.PROGRAM):
+            with tempfile.TemporaryDirectory() as folder:
+                chart.draw(drawn, Path(folder) / "peers.svg")
+                self.assertIn("Backlight", (Path(folder) / "peers.svg").read_text())
 
     def test_a_document_is_written_whole(self):
         with tempfile.TemporaryDirectory() as folder:

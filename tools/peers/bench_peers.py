@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
 """Times Backlight's whole backward beside PyTorch's cuDNN and FlashAttention-2 backends and, where its
-library is given, FlashAttention-3, on the field's own benchmarks and on other problems, and compares the
-gradients of all with fp32 (docs/measuring.md)."""
+library is given or they can be imported, FlashAttention-3 and 4, on the field's own benchmarks and on other
+problems, and compares the gradients of all with fp32 (docs/measuring.md)."""
 
 import argparse
 import itertools
+import json
 import sys
 import time
 from pathlib import Path
 
 import bridge
 import cells
+import chart
 import report
 import sections
 
-PEERS = ("cudnn", "fa2", "fa3")
+PEERS = ("cudnn", "fa2", "fa3", "fa4")
 LEAST_REPEATS = 20
 
 
@@ -35,7 +37,9 @@ def parse_arguments(arguments=None):
         "constants of the kernel; may be repeated [default]",
     )
     parser.add_argument(
-        "--peers", default="cudnn,fa2,fa3", help="[cudnn,fa2,fa3]; fa3 needs --fa3; none: an empty word"
+        "--peers", default=",".join(PEERS),
+        help=f"[{','.join(PEERS)}]; fa3 (flash_attn_interface, or --fa3) and fa4 (flash_attn.cute) take part where they "
+        "can be had; none: an empty word"
     )
     parser.add_argument("--fa3", type=Path, metavar="LIBRARY", help="FlashAttention-3's backward")
     parser.add_argument(
@@ -51,7 +55,11 @@ def parse_arguments(arguments=None):
     )
     parser.add_argument("--device", default="0", help="number of the CUDA device [0]")
     parser.add_argument("--bridge", type=Path, default=bridge.DEFAULT_PATH, metavar="LIBRARY")
-    parser.add_argument("--output", type=Path, default=Path("peers.json"), metavar="JSON")
+    parser.add_argument("--output", "--json", type=Path, default=Path("peers.json"), metavar="JSON", help="[peers.json]")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="the cells' TFLOP/s as .svg or .png, by gnuplot")
+    parser.add_argument(
+        "--plot-from", type=Path, metavar="JSON", help="draw --plot from what an earlier run wrote; no GPU is used"
+    )
     parser.add_argument("--dry-run", action="store_true", help="say what would be measured; no GPU is used")
     options = parser.parse_args(arguments)
 
@@ -60,8 +68,6 @@ def parse_arguments(arguments=None):
     for peer in options.peers:
         if peer not in PEERS:
             parser.error(f"peers has '{peer}': each must be one of {', '.join(PEERS)}")
-    if options.fa3 is None and "fa3" in options.peers:
-        options.peers.remove("fa3")
     if options.fa3 is not None and not options.fa3.is_file():
         parser.error(f"fa3 is '{options.fa3}': there is no such file")
     if options.repeats < LEAST_REPEATS:
@@ -70,6 +76,11 @@ def parse_arguments(arguments=None):
         parser.error(f"spin-ms is {options.spin_ms}: it must be from 1 to 100")
     if options.no_accuracy and options.accuracy_only:
         parser.error("no-accuracy and accuracy-only are both given: nothing would be left to do")
+    if options.plot_from is not None and options.plot is None:
+        parser.error("plot-from is given without plot: there is no file to draw into")
+    problem = options.plot and chart.check_plot(options.plot)
+    if problem:
+        parser.error(problem)
     try:
         options.cells = cells.select_cells(options.cells) if options.cells or not options.section else []
     except ValueError as error:
@@ -142,14 +153,33 @@ def print_tables(document):
         print("\n" + report.accuracy_table(document))
 
 
-def main():
-    options = parse_arguments()
-    tasks = tasks_of(options)
-    if options.dry_run:
-        return dry_run(options, tasks)
-    import measurement  # Needs PyTorch, which a dry run does not.
+def draw_plot(document, path):
+    try:
+        chart.draw(document, path)
+    except (KeyError, ValueError) as error:
+        print(error)
+        return 1
+    print(f"{path}: drawn")
+    return 0
 
-    run = measurement.Run(options, tasks)
+
+def main(arguments=None):
+    options = parse_arguments(arguments)
+    if options.plot_from:
+        return draw_plot(json.loads(options.plot_from.read_text()), options.plot)
+    if options.dry_run:
+        return dry_run(options, tasks_of(options))
+    import imported_contestants  # These need PyTorch, which a dry run does not.
+    import measurement
+
+    imported, absent = imported_contestants.find_imported(
+        [peer for peer in options.peers if peer in imported_contestants.MODULES and not (peer == "fa3" and options.fa3)]
+    )
+    for peer, reason in absent.items():
+        print(f"{peer} is left out: {reason}")
+    options.peers = [peer for peer in options.peers if peer not in absent]
+    run = measurement.Run(options, tasks_of(options), imported)
+    run.document["absent"] = absent
     complete = run.run()
     run.document["seconds"] = time.monotonic() - run.begun
     report.write_json(options.output, run.document)
@@ -157,7 +187,8 @@ def main():
     for inaccurate in report.inaccurate_of_ours(run.document):
         print(f"inaccurate: {inaccurate}")
     print(f"\n{options.output}: written after {run.document['seconds']:.0f} s")
-    return 0 if complete and not report.inaccurate_of_ours(run.document) else 1
+    failed = draw_plot(run.document, options.plot) if options.plot else 0
+    return 0 if complete and not failed and not report.inaccurate_of_ours(run.document) else 1
 
 
 if __name__ == "__main__":

@@ -10,25 +10,27 @@ import accuracy
 import bridge
 import contestants
 import general_contestants
+import imported_contestants
 import report
 import timing
 from inputs import Inputs
 from problems import contestant_name, split_name
 
 # Who computes the forward that all others are given: the first of these that can.
-LENDERS = ("fa2", "cudnn", "cudnn_expanded", "fa3")
+LENDERS = ("fa2", "cudnn", "cudnn_expanded", "fa3", "fa4")
 
 
 class Run:
-    """`tasks`: (comparison, dtype, regimes)."""
+    """`tasks`: (comparison, dtype, regimes). `imported`: {peer: ImportedFlashAttention}."""
 
-    def __init__(self, options, tasks):
+    def __init__(self, options, tasks, imported):
         self.options, self.tasks = options, tasks
         torch.cuda.set_device(f"cuda:{options.device}")
         torch.cuda.init()
         torch.zeros(1, device="cuda")  # Makes the primary context, which the library shares.
         self.session = bridge.Session(bridge.Bridge(options.bridge), options.device)
-        self.fa3 = contestants.FlashAttention3Library(options.fa3) if options.fa3 else None
+        self.imported = imported
+        self.fa3 = contestants.FlashAttention3Library(options.fa3) if options.fa3 else imported.get("fa3")
         self.timer = timing.Timer(self.session.clocks, options.spin_ms)
         self.begun = time.monotonic()
         # Compiled beside each other, before anything is timed.
@@ -47,6 +49,7 @@ class Run:
                 "cudnn": torch.backends.cudnn.version(),
             },
             "fa3": self.fa3.description if self.fa3 else None,
+            "fa4": imported["fa4"].description if "fa4" in imported else None,
             "bridge": {"sha256": hashlib.sha256(options.bridge.read_bytes()).hexdigest()},
             "protocol": {
                 "clock": "CUDA events around the whole backward",
@@ -70,6 +73,8 @@ class Run:
         of_problem = inputs.shared_with(problem)
         if name == "cudnn_expanded":
             return general_contestants.ExpandedCudnn(of_problem)
+        if name in self.imported:
+            return imported_contestants.FlashAttention(self.imported[name], of_problem)
         if name == "fa3":
             return contestants.FlashAttention3(self.fa3, of_problem)
         if name == "fa2" and comparison.section != "cells":
@@ -99,7 +104,7 @@ class Run:
 
         # Those with a forward of their own come first, as it is lent to the others.
         for name in sorted(role.peers, key=LENDERS.index):
-            if name == "fa3" and inputs.out is None:
+            if name in ("fa3", "fa4") and inputs.out is None:
                 inputs.compute_forward()
             peer = add(name, lambda: self._make_peer(name, comparison, role.problem, inputs))
             if peer is not None and inputs.out is None:

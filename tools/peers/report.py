@@ -46,12 +46,12 @@ def _medians(contestants):
 
 
 def speed_ratios(contestants):
-    """{ours: {peer: peer's median over ours}}; FlashAttention-3 over the other peers besides."""
+    """{ours: {peer: peer's median over ours}}; FlashAttention-3 and 4 over the other peers besides."""
     medians = _medians(contestants)
     ratios = {}
     for name, median in medians.items():
         contestant, label = split_name(name)
-        if is_ours(name) or contestant == "fa3":
+        if is_ours(name) or contestant in ("fa3", "fa4"):
             ratios[name] = {
                 peer: medians[peer] / median
                 for peer in medians

@@ -112,12 +112,12 @@ NAMES = tuple(_SECTIONS)
 
 def comparisons(names, peers):
     """Of the sections of these names, in their order, beside those of the peers that take part: cudnn with
-    its other way, and fa3 on what its library takes."""
+    its other way, and fa3 and fa4 on plain problems."""
 
     def beside(role):
         wanted = [peer for peer in role.peers if peer.removesuffix("_expanded") in peers]
-        if role.peers and "fa3" in peers and role.problem.is_plain:
-            wanted.append("fa3")
+        if role.peers and role.problem.is_plain:
+            wanted += [peer for peer in ("fa3", "fa4") if peer in peers]
         return replace(role, peers=tuple(wanted))
 
     return [
