@@ -106,6 +106,10 @@ void keep_call(nb::handle q, nb::handle k, nb::handle v, nb::tuple options, nb::
             nullptr) {  // One with other strides is found anew.
         return;
     }
+    if (PyObject_Hash(options.ptr()) == -1) {
+        PyErr_Clear();
+        return;  // A list among them might be changed by the time that it is compared.
+    }
     TensorKind lse = with_shape(read_q.kind, lse_shape);
     lse.type = {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float), 32, 1};
     RecentCall kept{read_q.kind,

@@ -124,6 +124,9 @@ class Emulated(unittest.TestCase):
             (q, k, v, (True, [1, 2], *given[2:])), (q.mT.contiguous().mT, k, v, given), (1, k, v, given),
         ):  # fmt: skip
             self.assertIsNone(find(*other))
+        window = [8, 0]
+        backlight.attention(q, k, v, window=window)
+        self.assertIsNone(find(q, k, v, (False, window, *given[2:])))  # It may be changed by the caller.
         for length in range(32, 52):
             x = q.new_zeros(1, 2, length, 64)
             backlight.attention(x, x, x, causal=True)
