@@ -12,6 +12,8 @@ _is_compiling = torch.compiler.is_compiling
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _is_transformed = torch._C._are_functorch_transforms_active
 _is_deterministic = torch.are_deterministic_algorithms_enabled
+_is_grad_enabled = torch.is_grad_enabled
+_find_call = _call._backlight.find_call
 
 # Calls by the arguments as they were given, so that a second call like it is checked no more.
 _dense_calls = {}
@@ -33,6 +35,10 @@ class _Attention(torch.autograd.Function):
         if torch.is_grad_enabled():
             return _Gradients.apply(d_o, *ctx.saved_tensors, ctx.call, ()) + (None,)
         return (*ctx.call.backward(d_o, *ctx.saved_tensors), None)
+
+
+# What `apply` comes to for tensors that no transform has wrapped, as those that `find_call` finds.
+_apply = super(torch.autograd.Function, _Attention).apply
 
 
 class _PackedAttention(torch.autograd.Function):
@@ -120,12 +126,19 @@ def attention(
     run; also where torch.use_deterministic_algorithms is on. forward: PyTorch's operator that computes the output,
     "flash" or "cudnn" (where it takes the problem); "auto" takes what is quicker.
     """
-    if _is_plain(q, k, v):
+    if not (_is_compiling() or _dispatch_modes() or _is_transformed()):
+        # A call like one before is found here.
         deterministic = deterministic or _is_deterministic()
-        key = (
-            q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, causal, window,
-            softmax_scale, enable_gqa, deterministic, layout, mask_alignment, forward,
-        )  # fmt: skip
+        given = (causal, window, softmax_scale, enable_gqa, deterministic, layout, mask_alignment, forward)
+        call = _find_call(q, k, v, given)
+        if call is not None:
+            if not (_is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)):
+                return call.forward(q, k, v)[0]
+            if call.plan is None and not call.is_empty:
+                call.make_plan()
+            return _apply(q, k, v, call)
+    if _is_plain(q, k, v):
+        key = (q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, *given)
         try:
             call = _dense_calls.get(key)
         except TypeError:  # A window that is a list, for example.
@@ -143,8 +156,8 @@ def attention(
             )  # fmt: skip
             call = _call.dense_call(q, k, v, options, enable_gqa)
             _keep(_dense_calls, key, call)
-        if not _call._backlight.are_readable(q, k, v):
-            q, k, v = _call.readable(q, k, v)
+        _call._backlight.keep_call(q, k, v, given, call, call.o_shape, call.lse_shape)
+        q, k, v = _call.readable(q, k, v)
         if _needs_gradient(q, k, v):
             if call.plan is None and not call.is_empty:
                 call.make_plan()

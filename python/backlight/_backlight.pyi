@@ -36,7 +36,7 @@ class Plan:
         seqused_q: Tensor | None,
         seqused_kv: Tensor | None,
     ) -> bool:
-        """Enqueues the backward. False, and nothing is enqueued, where d_o must be copied first."""
+        """Enqueues the backward. False, and nothing is enqueued, where d_o must be copied or a workspace given."""
 
     def time(self, arguments: Sequence[Any], count: int) -> float:
         """Microseconds of one C++ run; `arguments` are the first eleven of `run`."""
@@ -82,6 +82,21 @@ def is_readable(tensor: Tensor) -> bool:
     """Whether the kernels take the strides and the address of a tensor of 16-bit elements."""
 
 def are_readable(q: Tensor, k: Tensor, v: Tensor) -> bool: ...
+def use_exchange_api(type: type) -> bool:
+    """Tensors of exactly this type are read through __dlpack_c_exchange_api__; False where it has none."""
+
+def find_call(q: Any, k: Any, v: Any, options: tuple[Any, ...]) -> Any:
+    """What `keep_call` has kept for such tensors, where they are readable, and options; else None."""
+
+def find_backward(d_o: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, options: tuple[Any, ...]) -> Any:
+    """The same where d_o, o and lse fit as well."""
+
+def keep_call(
+    q: Any, k: Any, v: Any, options: tuple[Any, ...], call: Any, o_shape: tuple[int, ...], lse_shape: tuple[int, ...]
+) -> None:
+    """Of the calls kept, the latest are remembered."""
+
+def forget_calls() -> None: ...
 def new_device_array(device: int, dtype: str, shape: Sequence[int]) -> Any: ...
 def synchronise(device: int, stream: int) -> None: ...
 def use_nvrtc(path: str) -> None: ...

@@ -1,6 +1,9 @@
 """One kind of call: checked once, then found by its key. What is checked here is what the library or
 PyTorch's forward would refuse later, or not notice."""
 
+import atexit
+import weakref
+
 import torch
 
 from . import _backlight, _forward, _nvrtc  # noqa: F401  (_nvrtc tells the library where NVRTC is)
@@ -11,6 +14,18 @@ _empty = torch.empty
 _empty_like = torch.empty_like
 _raw_stream = torch._C._cuda_getCurrentRawStream if hasattr(torch._C, "_cuda_getCurrentRawStream") else None
 _DEVICE_TYPES = {"cuda"}
+# Plain tensors are read, and workspaces taken, without Python objects (PyTorch 2.10 and newer).
+_is_direct = all([_backlight.use_exchange_api(kind) for kind in (torch.Tensor, torch.nn.Parameter)])
+_with_plans = weakref.WeakSet()
+
+
+@atexit.register
+def _release_plans():
+    """Native objects that outlive the interpreter are told of as leaks; graphs and modules may hold calls until then."""
+    _backlight.forget_calls()
+    for call in list(_with_plans):
+        call.plan = None
+
 
 def packed_top_left(options, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv):
     """Refuses masks that PyTorch's forward of packed sequences has not. It aligns them bottom-right, which is
@@ -71,7 +86,7 @@ class Call:
     __slots__ = (
         "batch", "heads", "heads_kv", "seqlen_q", "seqlen_kv", "head_dim", "head_dim_v", "dtype", "device",
         "device_index", "options", "total_q", "total_kv", "is_empty", "forward", "plan", "workspace_bytes", "o_shape",
-        "lse_shape",
+        "lse_shape", "__weakref__",
     )
 
     def make_plan(self):
@@ -83,6 +98,7 @@ class Call:
             self.scale, o.deterministic, self.total_q, self.total_kv, o.bshd,
         )
         self.workspace_bytes = self.plan.workspace_bytes
+        _with_plans.add(self)
 
     @property
     def scale(self):
@@ -100,18 +116,22 @@ class Call:
         else:
             # Rows of no sequence are not written.
             d_q, d_k, d_v = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        workspace = _empty(self.workspace_bytes, dtype=torch.uint8, device=self.device)
+        workspace = None if _is_direct else self._workspace()
         stream = _raw_stream(self.device_index)
-        run = self.plan.run
-        if not run(
+        if not self.plan.run(
             d_o, q, k, v, o, lse, d_q, d_k, d_v, workspace, stream, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv
         ):
-            d_o = readable_copy(d_o)
-            run(
+            # Where memory is short, PyTorch's own exception is raised here.
+            workspace = self._workspace() if workspace is None else workspace
+            d_o = d_o if _backlight.is_readable(d_o) else readable_copy(d_o)
+            self.plan.run(
                 d_o, q, k, v, o, lse, d_q, d_k, d_v, workspace, stream, cu_seqlens_q, cu_seqlens_kv, seqused_q,
                 seqused_kv,
             )
         return d_q, d_k, d_v
+
+    def _workspace(self):
+        return _empty(self.workspace_bytes, dtype=torch.uint8, device=self.device)
 
 
 def readable_copy(tensor):

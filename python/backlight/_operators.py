@@ -5,7 +5,7 @@ They take no default values, since releases differ in whether a default reaches 
 
 import torch
 
-from . import _call
+from . import _backlight, _call
 from ._options import Options
 from .errors import ArgumentError
 
@@ -28,6 +28,8 @@ for _name, _schema in SCHEMAS.items():
     # Inductor is not to change the strides that the fake kernels were shown.
     _library.define(_name + _schema, tags=(torch.Tag.needs_fixed_stride_order,))
 
+_find_backward = _backlight.find_backward
+
 _calls = {}
 _MOST_CALLS = 4096
 
@@ -47,7 +49,9 @@ def _key(q, k, v):
 
 
 def _dense(q, k, v, options):
-    return _kept((_key(q, k, v), options), lambda: _call.dense_call(q, k, v, Options(*options), True))
+    call = _kept((_key(q, k, v), options), lambda: _call.dense_call(q, k, v, Options(*options), True))
+    _backlight.keep_call(q, k, v, options, call, call.o_shape, call.lse_shape)
+    return call
 
 
 def _packed(q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, max_seqlens, options):
@@ -83,7 +87,7 @@ def _as_promised(o, q):
 
 def forward(q, k, v, causal, top_left, window_left, window_right, softmax_scale, deterministic, bshd, forward):
     options = (causal, top_left, window_left, window_right, softmax_scale, deterministic, bshd, forward)
-    call = _dense(q, k, v, options)
+    call = _backlight.find_call(q, k, v, options) or _dense(q, k, v, options)
     o, lse = call.forward(*_call.readable(q, k, v))
     return _as_promised(o, q), lse
 
@@ -92,6 +96,9 @@ def backward(
     d_o, q, k, v, o, lse, causal, top_left, window_left, window_right, softmax_scale, deterministic, bshd
 ):
     options = (causal, top_left, window_left, window_right, softmax_scale, deterministic, bshd, "auto")
+    call = _find_backward(d_o, q, k, v, o, lse, options)
+    if call is not None:
+        return call.backward(d_o, q, k, v, o, lse)
     call = _dense(q, k, v, options)
     _check_rows(call, d_o, o, lse)
     return _promised_gradients(call, d_o, q, k, v, o, lse)
@@ -173,7 +180,7 @@ def _differentiate_dense(ctx, d_o, d_lse):
     if d_o is None:
         return (None, None, None, *nothing)
     q, k, v, o, lse = ctx.saved_tensors
-    return (*torch.ops.backlight.attention_backward(d_o, q, k, v, o, lse, *ctx.options), *nothing)
+    return (*torch.ops.backlight.attention_backward.default(d_o, q, k, v, o, lse, *ctx.options), *nothing)
 
 
 def _save_packed(ctx, inputs, output):
@@ -189,7 +196,7 @@ def _differentiate_packed(ctx, d_o, d_lse):
     if d_o is None:
         return (None, None, None, *nothing)
     q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, o, lse = ctx.saved_tensors
-    gradients = torch.ops.backlight.attention_varlen_backward(
+    gradients = torch.ops.backlight.attention_varlen_backward.default(
         d_o, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, *ctx.options
     )
     return (*gradients, *nothing)

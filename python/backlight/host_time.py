@@ -80,7 +80,7 @@ def contestants(q, k, v, d_o):
 
     @torch.no_grad()
     def operator():
-        torch.ops.backlight.attention_backward(d_o, *own, o, lse, *options)
+        torch.ops.backlight.attention_backward.default(d_o, *own, o, lse, *options)
 
     return {
         "C++ run": lambda: call.plan.time(cpp, BURST),

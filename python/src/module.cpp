@@ -8,8 +8,10 @@
 
 #include "backlight/error.hpp"
 #include "dlpack_view.hpp"
+#include "exchange.hpp"
 #include "plan.hpp"
 #include "python_tensor.hpp"
+#include "recent_calls.hpp"
 #include "runtimes.hpp"
 #include "version.hpp"
 
@@ -98,6 +100,14 @@ NB_MODULE(_backlight, module) {
                    is_readable(read_tensor(v));
         },
         nb::arg("q"), nb::arg("k"), nb::arg("v"));
+    module.def("use_exchange_api", &use_exchange_api, nb::arg("type"));
+    module.def("find_call", &find_call, nb::arg("q"), nb::arg("k"), nb::arg("v"),
+               nb::arg("options"));
+    module.def("find_backward", &find_backward, nb::arg("d_o"), nb::arg("q"), nb::arg("k"),
+               nb::arg("v"), nb::arg("o"), nb::arg("lse"), nb::arg("options"));
+    module.def("keep_call", &keep_call, nb::arg("q"), nb::arg("k"), nb::arg("v"),
+               nb::arg("options"), nb::arg("call"), nb::arg("o_shape"), nb::arg("lse_shape"));
+    module.def("forget_calls", &forget_calls);
     module.def("new_device_array", &new_device_array, nb::arg("device"), nb::arg("dtype"),
                nb::arg("shape"));
     module.def("synchronise", &synchronise, nb::arg("device"), nb::arg("stream"));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backlight/error.hpp"
+#include "exchange.hpp"
 #include "python_tensor.hpp"
 
 namespace backlight::python {
@@ -65,7 +66,10 @@ const std::int32_t* array(nb::handle tensor) {
 }  // namespace
 
 Plan::Plan(const PlanRequest& request)
-    : device_(&device_runtime(request.device)), packed_(request.total_q >= 0), bshd_(request.bshd) {
+    : device_(&device_runtime(request.device)),
+      device_index_(request.device),
+      packed_(request.total_q >= 0),
+      bshd_(request.bshd) {
     // Kernels are loaded at once where their context is current.
     const ContextScope scope(*device_);
     plan_ = device_->runtime().prepare(problem_of(request));
@@ -121,8 +125,17 @@ bool Plan::run(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb::han
     }
     const BackwardTensors all = tensors(d_o, q, k, v, o, lse, d_q, d_k, d_v, cu_seqlens_q,
                                         cu_seqlens_kv, seqused_q, seqused_kv);
-    void* const scratch = workspace_bytes_ == 0 ? nullptr : address_of(workspace);
+    const bool takes_its_own = workspace_bytes_ != 0 && workspace.is_none();
+    void* scratch = workspace_bytes_ == 0 || takes_its_own ? nullptr : address_of(workspace);
     const nb::gil_scoped_release released;
+    std::optional<ExchangeMemory> own;
+    if (takes_its_own) {
+        own.emplace(workspace_bytes_, device_->dlpack_type(), device_index_);
+        scratch = own->data();
+        if (scratch == nullptr) {
+            return false;
+        }
+    }
     const ContextScope scope(*device_);
     plan_->run(all, scratch, workspace_bytes_, reinterpret_cast<Stream>(stream));
     return true;

@@ -38,9 +38,10 @@ class Plan {
     std::string describe() const;
 
     /// Reads the tensors' addresses and strides and enqueues the backward, the latter without the
-    /// interpreter's lock. False, and nothing is enqueued, where the strides or the address of
-    /// `d_o` are none that the kernels take: a contiguous copy will do. The arrays of packed
-    /// sequences are None where there are none.
+    /// interpreter's lock. A workspace of None is taken from PyTorch's allocator, of the stream
+    /// that is current there, and given back. False, and nothing is enqueued, where there was none
+    /// to take, or where the strides or the address of `d_o` are none that the kernels take: a
+    /// contiguous copy will do. The arrays of packed sequences are None where there are none.
     bool run(nanobind::handle d_o, nanobind::handle q, nanobind::handle k, nanobind::handle v,
              nanobind::handle o, nanobind::handle lse, nanobind::handle d_q, nanobind::handle d_k,
              nanobind::handle d_v, nanobind::handle workspace, std::uintptr_t stream,
@@ -60,6 +61,7 @@ class Plan {
                             nanobind::handle seqused_q, nanobind::handle seqused_kv) const;
 
     DeviceRuntime* device_;
+    int device_index_ = 0;
     std::shared_ptr<const BackwardPlan> plan_;
     std::size_t workspace_bytes_ = 0;
     bool packed_ = false;

@@ -1,5 +1,10 @@
 #include "python_tensor.hpp"
 
+#include <algorithm>
+#include <cstddef>
+
+#include "exchange.hpp"
+
 namespace backlight::python {
 
 namespace nb = nanobind;
@@ -29,7 +34,34 @@ nb::object call_method(nb::handle object, PyObject* name) {
 
 }  // namespace
 
+bool read_directly(nb::handle tensor, PythonTensor& read) noexcept {
+    const ExchangeApi* const api = exchange_api_of(tensor);
+    if (api == nullptr) {
+        return false;
+    }
+    nb::dlpack::dltensor told;
+    if (api->tensor_from_object(tensor.ptr(), &told) != 0) {
+        PyErr_Clear();
+        return false;
+    }
+    if (told.ndim < 0 || told.ndim > static_cast<std::int32_t>(read.strides.size())) {
+        return false;
+    }
+    read.data = static_cast<std::byte*>(told.data) + told.byte_offset;
+    read.dimensions = told.ndim;
+    read.kind.dimensions = told.ndim;
+    read.kind.type = told.dtype;
+    read.kind.device_type = told.device.device_type;
+    read.kind.device = told.device.device_id;
+    std::copy_n(told.strides, told.ndim, read.strides.begin());
+    std::copy_n(told.shape, told.ndim, read.kind.shape.begin());
+    return true;
+}
+
 void* address_of(nb::handle tensor) {
+    if (PythonTensor read; read_directly(tensor, read)) {
+        return read.data;
+    }
     const nb::object address = call_method(tensor, names().data_ptr);
     void* const value = PyLong_AsVoidPtr(address.ptr());
     if (value == nullptr && PyErr_Occurred() != nullptr) {
@@ -39,7 +71,11 @@ void* address_of(nb::handle tensor) {
 }
 
 PythonTensor read_tensor(nb::handle tensor) {
-    PythonTensor read{.data = address_of(tensor)};
+    PythonTensor read;
+    if (read_directly(tensor, read)) {
+        return read;
+    }
+    read.data = address_of(tensor);
     const nb::object strides = call_method(tensor, names().stride);
     const Py_ssize_t dimensions = PyTuple_Size(strides.ptr());
     if (dimensions < 0) {

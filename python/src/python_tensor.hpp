@@ -1,21 +1,41 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 
 #include <array>
 #include <cstdint>
 
 namespace backlight::python {
 
-/// Address and strides, in elements, of what has PyTorch's methods data_ptr() and stride(). Read by
-/// them, and not by DLPack, since they are quick in every release.
+/// What tensors have in common that one call takes in turn.
+struct TensorKind {
+    int dimensions = 0;
+    std::array<std::int64_t, 4> shape = {};
+    nanobind::dlpack::dtype type = {};
+    int device_type = 0;
+    int device = 0;
+
+    bool operator==(const TensorKind& other) const noexcept {
+        return dimensions == other.dimensions && shape == other.shape && type == other.type &&
+               device_type == other.device_type && device == other.device;
+    }
+};
+
+/// Address and strides, in elements, and of what is read directly the kind.
 struct PythonTensor {
     void* data = nullptr;
     int dimensions = 0;
     std::array<std::int64_t, 4> strides = {};
+    TensorKind kind;
 };
 
-/// Throws a Python exception where the object lacks the methods or has more than four dimensions.
+/// Reads a tensor through its type's `ExchangeApi`. False where the type has none, or the tensor
+/// has more than four dimensions or no memory, as in a transform of PyTorch's.
+bool read_directly(nanobind::handle tensor, PythonTensor& read) noexcept;
+
+/// The same, and of anything else that has PyTorch's methods data_ptr() and stride(), by these.
+/// Throws a Python exception where the object lacks them or has more than four dimensions.
 PythonTensor read_tensor(nanobind::handle tensor);
 
 /// The address alone.

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 import backlight
 import support
-from backlight import _attention
+from backlight import _attention, _call
 
 
 def tensors(*shapes, dtype=torch.bfloat16, seed=0):
@@ -106,6 +106,31 @@ class Emulated(unittest.TestCase):
         _attention._dense_calls.clear()
         with unittest.mock.patch.object(_attention._call.Call, "make_plan", side_effect=AssertionError):
             self.assertFalse(backlight.attention(q, k, v).requires_grad)
+
+    @unittest.skipUnless(_call._is_direct, "this PyTorch has no exchange API")
+    def test_a_call_is_found_again_by_its_kind_alone(self):
+        q, k, v = (x.detach() for x in qkv(seqlen_q=24, seqlen_kv=24))
+        find = _call._backlight.find_call
+        given = (True, None, None, False, False, "bhsd", "top_left", "auto")
+        _call._backlight.forget_calls()
+        self.assertIsNone(find(q, k, v, given))
+        backlight.attention(q, k, v, causal=True)
+        found = find(q, k, v, given)
+        self.assertIsInstance(found, _call.Call)
+        self.assertIs(find(q.clone(), k.clone(), v.clone(), given), found)
+        self.assertIs(find(torch.nn.Parameter(q), k, v, given), found)
+        for other in (
+            (q[:, :, :16], k, v, given), (q.half(), k.half(), v.half(), given), (q, k, v, (False, *given[1:])),
+            (q, k, v, (True, [1, 2], *given[2:])), (q.mT.contiguous().mT, k, v, given), (1, k, v, given),
+        ):  # fmt: skip
+            self.assertIsNone(find(*other))
+        window = [8, 0]
+        backlight.attention(q, k, v, window=window)
+        self.assertIsNone(find(q, k, v, (False, window, *given[2:])))  # It may be changed by the caller.
+        for length in range(32, 52):
+            x = q.new_zeros(1, 2, length, 64)
+            backlight.attention(x, x, x, causal=True)
+        self.assertIsNone(find(q, k, v, given))  # Others were later.
 
     def test_packed_sequences(self):
         starts = torch.tensor([0, 40, 40, 72], dtype=torch.int32)
