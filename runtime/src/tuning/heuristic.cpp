@@ -25,7 +25,9 @@ TileConfig hopper_wgmma(const AttentionProblem& problem) {
         const std::int64_t heads = 32768 / std::max<std::int64_t>(problem.seqlen_q, 1);
         config.heads_per_group = static_cast<int>(std::clamp<std::int64_t>(heads, 2, 8));
     } else {
-        config.heads_per_group = problem.causal ? (problem.seqlen_q <= 4096 ? 4 : 2) : 1;
+        // A narrow window leaves all tiles but a few alike.
+        const bool narrow = problem.window_left && *problem.window_left < problem.seqlen_kv / 4;
+        config.heads_per_group = problem.causal && !narrow ? (problem.seqlen_q <= 4096 ? 4 : 2) : 1;
     }
     if (problem.deterministic) {
         constexpr std::int64_t group_elements = std::int64_t{1} << 21U;

@@ -251,6 +251,14 @@ TEST_CASE("the heuristic is wgmma where that is legal and else mma_resident") {
     unequal.head_dim_v = 72;
     CHECK(heuristic(unequal, geforce).block_q == 32);
     CHECK(heuristic(unequal, hopper).stages == 2);
+    // A narrow window makes tiles alike, as no mask does.
+    AttentionProblem windowed = square(16384, 128);
+    windowed.causal = true;
+    CHECK(heuristic(windowed, hopper).heads_per_group == 2);
+    windowed.window_left = 1023;
+    CHECK(heuristic(windowed, hopper).heads_per_group == 1);
+    windowed.window_left = 8192;
+    CHECK(heuristic(windowed, hopper).heads_per_group == 2);
     // Where maps of sequences take the room of a stage.
     AttentionProblem packed = square(4096, 64);
     packed.packed = PackedSequences{.total_q = 4096, .total_kv = 4096};
