@@ -201,8 +201,7 @@ AttentionProblem problem_of(const Fields& fields) {
     problem.deterministic = fields.boolean("deterministic", problem.deterministic);
     if (fields.boolean("packed", false)) {
         // The same kernels serve any totals.
-        problem.packed = PackedSequences{.total_q = problem.batch * problem.seqlen_q,
-                                         .total_kv = problem.batch * problem.seqlen_kv};
+        problem.packed = packed_of_equal_lengths(problem);
     }
     if (fields.has("dtype")) {
         problem.dtype = parse_dtype(fields.text("dtype", "bf16 or fp16"));
@@ -255,9 +254,10 @@ AttentionProblem parse_problem(const json& object, const std::string& name) {
 
 std::vector<WantedProblem> parse_manifest(const json& document, const std::string& name,
                                           const ManifestDefaults& defaults) {
-    if (!document.is_array()) {
-        throw Error(ErrorCode::invalid_argument,
-                    fmt::format("manifest '{}': it must be a list of problems", name));
+    if (!document.is_array() || document.empty()) {
+        throw Error(
+            ErrorCode::invalid_argument,
+            fmt::format("manifest '{}': it must be a list of problems, one at least", name));
     }
     std::vector<WantedProblem> problems;
     for (const json& entry : document) {
