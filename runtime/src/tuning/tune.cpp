@@ -167,17 +167,17 @@ TuneReport tune(const AttentionProblem& problem, const TuneOptions& options,
                 attention::KernelLoader& loader, Tunings& tunings) {
     check_options(options);
     attention::validate(problem);
-    if (problem.is_empty()) {
-        throw Error(ErrorCode::invalid_argument,
-                    fmt::format("seqlen_q is {} and seqlen_kv is {}: neither may be 0, there is "
-                                "nothing to tune",
-                                problem.seqlen_q, problem.seqlen_kv));
-    }
     if (problem.packed) {
         throw Error(
             ErrorCode::unsupported,
             "packed is given: lengths decide what is best, and of packed sequences only the "
             "device knows them; tune the same problem without it, whose records serve both");
+    }
+    if (problem.is_empty()) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("seqlen_q is {} and seqlen_kv is {}: neither may be 0, there is "
+                                "nothing to tune",
+                                problem.seqlen_q, problem.seqlen_kv));
     }
     attention::require_any_family(problem, kernel_families());
     const device::DeviceProperties& device = loader.device().properties();

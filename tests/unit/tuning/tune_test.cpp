@@ -137,6 +137,19 @@ TEST_CASE("a refused candidate names its rule before anything is timed") {
     CHECK(runtime.counters().compiles == 0);
 }
 
+TEST_CASE("packed sequences are refused by the tuner as such even where there are none") {
+    fresh_driver();
+    Runtime runtime(fake_options());
+    AttentionProblem packed = tuned_problem();
+    packed.packed = PackedSequences{.total_q = 0, .total_kv = 4096};
+    check_refused(ErrorCode::unsupported, {"packed is given", "without it"},
+                  [&] { runtime.tune(packed, {}); });
+    AttentionProblem empty = tuned_problem();
+    empty.seqlen_kv = 0;
+    check_refused(ErrorCode::invalid_argument, {"seqlen_kv is 0", "nothing to tune"},
+                  [&] { runtime.tune(empty, {}); });
+}
+
 TEST_CASE("a family that is named is searched, beside the presets of the others, and recorded") {
     const TemporaryDirectory folder;
     const RuntimeOptions options{.cache_directory = folder.path() / "cache",
