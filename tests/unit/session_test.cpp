@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "attention/workspace.hpp"
@@ -180,6 +182,24 @@ TEST_CASE("the emulated device gets few tiles of every kind of problem and fp64 
         }
         CHECK(quick == 5);
     }
+}
+
+TEST_CASE("numbers of heads of keys that no problem has are refused before they are multiplied") {
+    constexpr std::int64_t most = std::int64_t{1} << 20U;
+    for (const std::int64_t heads_kv :
+         {std::int64_t{0}, std::int64_t{-2}, most + 1, std::numeric_limits<std::int64_t>::max()}) {
+        for (const bool emulated : {false, true}) {
+            check_refused(ErrorCode::invalid_argument,
+                          {"heads-kv is '" + std::to_string(heads_kv), "from 1 to 1048576"}, [&] {
+                              problem_groups({.head_dim = 64,
+                                              .quick = true,
+                                              .emulated = emulated,
+                                              .features = {.heads_kv = heads_kv}});
+                          });
+        }
+    }
+    const auto groups = problem_groups({.head_dim = 64, .features = {.heads_kv = most}});
+    CHECK(groups.front().problems.front().problem.heads == 2 * most);
 }
 
 TEST_CASE("a GPU gets large problems too") {
