@@ -239,6 +239,11 @@ TEST_CASE(
     check_failure({"bench", "--json", "/nonexistent/report.json"}, exit_failure,
                   {"file_error", "/nonexistent/report.json"});
     check_failure({"verify", "--repeats", "0"}, exit_failure, {"invalid_argument", "repeats"});
+    check_failure({"verify", "--repeats", "1", "--deterministic"}, exit_failure,
+                  {"invalid_argument", "repeats is '1'", "2 or more with --deterministic"});
+    // Understood: what is refused is the kernel, before any device is opened.
+    check_failure({"verify", "--repeats", "2", "--deterministic", "--kernel", "v9"}, exit_failure,
+                  {"unknown_kernel", "'v9'"});
     check_failure({"inspect", "--show", "ptx"}, exit_failure, {"invalid_argument", "'ptx'"});
 }
 

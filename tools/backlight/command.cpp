@@ -184,6 +184,11 @@ void add_verify(const Setup& setup) {
             if (chosen.repeats && *chosen.repeats < 1) {
                 throw refused("repeats", std::to_string(*chosen.repeats), "1 or more");
             }
+            if (chosen.repeats == 1 && chosen.features.deterministic) {
+                throw refused("repeats", "1",
+                              "2 or more with --deterministic: one run has no other to have the "
+                              "same bits as");
+            }
             if (!arguments->grid && !arguments->grid_size.empty()) {
                 throw refused("grid-size", arguments->grid_size, "left out without --grid");
             }
