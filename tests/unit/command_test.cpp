@@ -219,6 +219,7 @@ TEST_CASE("a command line that is not understood is a usage error with exit code
     check_failure({"frobnicate"}, exit_usage, {"usage", "frobnicate"});
     check_failure({"bench", "--frobnicate"}, exit_usage, {"usage", "--frobnicate"});
     check_failure({"bench", "--repeats", "many"}, exit_usage, {"usage", "many"});
+    check_failure({"bench", "--lengths", ""}, exit_usage, {"usage", "--lengths", "empty"});
     check_failure({"run", "--in", "file"}, exit_usage, {"usage", "--out"});
 }
 
@@ -234,6 +235,8 @@ TEST_CASE(
     check_failure({"bench", "--dtype", "fp8"}, exit_failure, {"invalid_argument", "'fp8'"});
     check_failure({"bench", "--layout", "sbhd"}, exit_failure, {"invalid_argument", "sbhd"});
     check_failure({"bench", "--repeats", "0"}, exit_failure, {"invalid_argument", "repeats is 0"});
+    check_failure({"bench", "--lengths", "128", "--seqlen-kv", "5"}, exit_failure,
+                  {"invalid_argument", "seqlen-kv is '5'", "left out with --lengths"});
     check_failure({"bench", "--peak-tflops", "0"}, exit_failure,
                   {"invalid_argument", "peak-tflops is 0"});
     check_failure({"bench", "--json", "/nonexistent/report.json"}, exit_failure,

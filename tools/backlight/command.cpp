@@ -74,7 +74,11 @@ void add_bench(const Setup& setup) {
         ->add_option("--lengths", options.lengths,
                      "Lengths of packed sequences, for example 4096,128,1024: in place of the "
                      "shape's batch and length")
-        ->delimiter(',');
+        ->delimiter(',')
+        // CLI11 would read an empty text as a 0.
+        ->check([](const std::string& text) {
+            return std::string(text.empty() ? "a length is empty: each must be a number" : "");
+        });
     command->add_flag("--bake-seqlen", options.bake_seqlen,
                       "Sequence lengths as constants of the kernels");
     command->add_flag("--no-pdl", arguments->no_pdl, "Without programmatic dependent launch");
