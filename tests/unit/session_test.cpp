@@ -131,6 +131,21 @@ TEST_CASE("the line of a kernel that faulted has no figures and says where it fa
     CHECK(summary.failed() == 1);
 }
 
+TEST_CASE("the line of a kernel tells of a window whether or not there is a causal mask") {
+    const auto mask_of = [](bool causal, const ProblemFeatures& features) {
+        const std::string line = KernelSummary().line(
+            "strides", "v4", {.head_dim = 40, .causal = causal, .features = features});
+        CHECK(line.size() == table_heading().size());
+        const std::size_t begin = table_heading().find("mask");
+        return line.substr(begin, line.find(" bf16") - begin);
+    };
+    CHECK(mask_of(false, {}) == "full         ");
+    CHECK(mask_of(true, {}) == "causal       ");
+    CHECK(mask_of(false, {.window_left = 5}) == "window       ");
+    CHECK(mask_of(false, {.window_right = 0}) == "window       ");
+    CHECK(mask_of(true, {.window_left = 5}) == "causal window");
+}
+
 TEST_CASE("the replay of a verification is its own command line") {
     VerifyOptions options;
     options.device = parse_device("emulated");
