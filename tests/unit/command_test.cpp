@@ -234,6 +234,11 @@ TEST_CASE(
     check_failure({"bench", "--tile", "1,2"}, exit_failure, {"invalid_argument", "'1,2'"});
     check_failure({"bench", "--dtype", "fp8"}, exit_failure, {"invalid_argument", "'fp8'"});
     check_failure({"bench", "--layout", "sbhd"}, exit_failure, {"invalid_argument", "sbhd"});
+    for (const char* layout : {"foo", "packed_qkv", "padded", "broadcast"}) {
+        check_failure({"run", "--in", "a", "--out", "b", "--layout", layout}, exit_failure,
+                      {"invalid_argument", fmt::format("layout is \"{}\"", layout),
+                       "it must be one of bhsd, bshd\n"});
+    }
     check_failure({"bench", "--repeats", "0"}, exit_failure, {"invalid_argument", "repeats is 0"});
     check_failure({"bench", "--lengths", "128", "--seqlen-kv", "5"}, exit_failure,
                   {"invalid_argument", "seqlen-kv is '5'", "left out with --lengths"});

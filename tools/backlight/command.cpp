@@ -236,7 +236,7 @@ void add_run(const Setup& setup) {
     command->callback([setup, arguments] {
         setup.action = [setup, arguments] {
             arguments->options.device = arguments->schedule.applied_to(setup.device);
-            arguments->options.layout = layout_by_name(arguments->layout);
+            arguments->options.layout = layout_by_name(arguments->layout, file_layouts);
             arguments->options.features = arguments->features.resolve();
             return run_file(arguments->options);
         };
