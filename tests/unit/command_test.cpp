@@ -219,6 +219,7 @@ TEST_CASE("a command line that is not understood is a usage error with exit code
     check_failure({"frobnicate"}, exit_usage, {"usage", "frobnicate"});
     check_failure({"bench", "--frobnicate"}, exit_usage, {"usage", "--frobnicate"});
     check_failure({"bench", "--repeats", "many"}, exit_usage, {"usage", "many"});
+    check_failure({"bench", "--lengths", ""}, exit_usage, {"usage", "--lengths", "empty"});
     check_failure({"run", "--in", "file"}, exit_usage, {"usage", "--out"});
 }
 
@@ -233,12 +234,24 @@ TEST_CASE(
     check_failure({"bench", "--tile", "1,2"}, exit_failure, {"invalid_argument", "'1,2'"});
     check_failure({"bench", "--dtype", "fp8"}, exit_failure, {"invalid_argument", "'fp8'"});
     check_failure({"bench", "--layout", "sbhd"}, exit_failure, {"invalid_argument", "sbhd"});
+    for (const char* layout : {"foo", "packed_qkv", "padded", "broadcast"}) {
+        check_failure({"run", "--in", "a", "--out", "b", "--layout", layout}, exit_failure,
+                      {"invalid_argument", fmt::format("layout is \"{}\"", layout),
+                       "it must be one of bhsd, bshd\n"});
+    }
     check_failure({"bench", "--repeats", "0"}, exit_failure, {"invalid_argument", "repeats is 0"});
+    check_failure({"bench", "--lengths", "128", "--seqlen-kv", "5"}, exit_failure,
+                  {"invalid_argument", "seqlen-kv is '5'", "left out with --lengths"});
     check_failure({"bench", "--peak-tflops", "0"}, exit_failure,
                   {"invalid_argument", "peak-tflops is 0"});
     check_failure({"bench", "--json", "/nonexistent/report.json"}, exit_failure,
                   {"file_error", "/nonexistent/report.json"});
     check_failure({"verify", "--repeats", "0"}, exit_failure, {"invalid_argument", "repeats"});
+    check_failure({"verify", "--repeats", "1", "--deterministic"}, exit_failure,
+                  {"invalid_argument", "repeats is '1'", "2 or more with --deterministic"});
+    // Understood: what is refused is the kernel, before any device is opened.
+    check_failure({"verify", "--repeats", "2", "--deterministic", "--kernel", "v9"}, exit_failure,
+                  {"unknown_kernel", "'v9'"});
     check_failure({"inspect", "--show", "ptx"}, exit_failure, {"invalid_argument", "'ptx'"});
 }
 

@@ -120,6 +120,7 @@ TEST_CASE("what is wrong in a manifest is told by entry and field and value and 
     };
     const Case cases[] = {
         {R"({"head_dim": 64})", {"problems.json", "list of problems"}},
+        {R"([])", {"problems.json", "list of problems, one at least"}},
         {R"([7])", {"entry 1 is 7", "object"}},
         {R"([{"head_dim": 64}, {"headdim": 64}])", {"entry 2", "'headdim'", "head_dim"}},
         {R"([{}])", {"entry 1", "head_dim is missing", "whole number"}},
@@ -136,7 +137,9 @@ TEST_CASE("what is wrong in a manifest is told by entry and field and value and 
         {R"([{"head_dim": 64, "heads_kv": 0}])", {"heads_kv is 0", "from 1"}},
         {R"([{"head_dim": 64, "window_left": -1}])", {"window_left is -1", "from 0"}},
         {R"([{"head_dim": 64, "mask_alignment": "left"}])",
-         {"entry 1", "'left'", "top-left or bottom-right"}},
+         {"entry 1: mask_alignment is \"left\"", "top_left or bottom_right"}},
+        {R"([{"head_dim": 64, "gradient_type": "fp16"}])",
+         {"entry 1: gradient_type is \"fp16\"", "input or fp32"}},
         {R"([{"head_dim": 64, "gradient_type": 32}])", {"gradient_type is 32", "input or fp32"}},
         {R"([{"head_dim": 64, "deterministic": 1}])", {"deterministic is 1", "true or false"}},
         {R"([{"head_dim": 64, "targets": []}])", {"targets is []", "list"}},
@@ -283,6 +286,60 @@ TEST_CASE("features of the command line are those of its shapes and head dimensi
     CHECK(lengthless[0].problem.seqlen_q == 4096);
     CHECK(lengthless[0].problem.seqlen_kv == 192);
     CHECK(lengthless[0].kernels[1].specialisation == chains[0].kernels[1].specialisation);
+}
+
+TEST_CASE("kernels for packed sequences of any length are those of sequences of one length") {
+    auto store = memory_store();
+    SelectionOptions options = one_problem();
+    options.features.packed = true;
+    options.kernels = {"v4", "wgmma"};
+    const auto any_length = select_chains(options, store);
+    REQUIRE(any_length.size() == 2);
+    CHECK(any_length[0].problem.packed ==
+          PackedSequences{.total_q = any_length[0].problem.seqlen_q,
+                          .total_kv = any_length[0].problem.seqlen_kv});
+    options.head_dims.clear();
+    options.shapes = {"3_1_4096_64"};
+    const auto of_shape = select_chains(options, store);
+    REQUIRE(of_shape.size() == 2);
+    CHECK(of_shape[0].problem.packed == PackedSequences{.total_q = 12288, .total_kv = 12288});
+    for (std::size_t i = 0; i < any_length.size(); ++i) {
+        REQUIRE(any_length[i].kernels.size() == of_shape[i].kernels.size());
+        REQUIRE_FALSE(any_length[i].kernels.empty());
+        for (std::size_t j = 0; j < any_length[i].kernels.size(); ++j) {
+            CHECK(any_length[i].kernels[j].entry == of_shape[i].kernels[j].entry);
+            CHECK(any_length[i].kernels[j].specialisation == of_shape[i].kernels[j].specialisation);
+        }
+    }
+
+    // What the library chooses for them is some kernel too, by options and by manifest.
+    options = one_problem();
+    options.features.packed = true;
+    options.kernels.clear();
+    for (const SelectedChain& chain : select_chains(options, store)) {
+        CHECK_FALSE(chain.kernels.empty());
+    }
+    const auto listed = parsed(R"([{"head_dim": 64, "packed": true, "causal": true}])");
+    REQUIRE(listed.size() == 1);
+    CHECK(listed[0].problem.packed.has_value());
+
+    options.kernels = {"v1"};
+    check_refused(ErrorCode::unsupported, {"head-dim 64, v1, sm_90a", "packed"},
+                  [&] { select_chains(options, store); });
+}
+
+TEST_CASE("a problem that has no kernels is refused where kernels are selected") {
+    auto store = memory_store();
+    SelectionOptions options = one_problem();
+    options.head_dims.clear();
+    options.shapes = {"1_1_4096_64"};
+    options.features.seqlen_kv = 0;
+    options.kernels = {"v4"};
+    check_refused(ErrorCode::invalid_argument, {"shape 1_1_4096_64, v4, sm_90a", "seqlen_kv is 0"},
+                  [&] { select_chains(options, store); });
+    options.kernels.clear();
+    check_refused(ErrorCode::invalid_argument, {"shape 1_1_4096_64", "seqlen_kv is 0"},
+                  [&] { select_chains(options, store); });
 }
 
 TEST_CASE("features that no problem of the command line would have are refused") {

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "attention/workspace.hpp"
@@ -129,6 +131,21 @@ TEST_CASE("the line of a kernel that faulted has no figures and says where it fa
     CHECK(summary.failed() == 1);
 }
 
+TEST_CASE("the line of a kernel tells of a window whether or not there is a causal mask") {
+    const auto mask_of = [](bool causal, const ProblemFeatures& features) {
+        const std::string line = KernelSummary().line(
+            "strides", "v4", {.head_dim = 40, .causal = causal, .features = features});
+        CHECK(line.size() == table_heading().size());
+        const std::size_t begin = table_heading().find("mask");
+        return line.substr(begin, line.find(" bf16") - begin);
+    };
+    CHECK(mask_of(false, {}) == "full         ");
+    CHECK(mask_of(true, {}) == "causal       ");
+    CHECK(mask_of(false, {.window_left = 5}) == "window       ");
+    CHECK(mask_of(false, {.window_right = 0}) == "window       ");
+    CHECK(mask_of(true, {.window_left = 5}) == "causal window");
+}
+
 TEST_CASE("the replay of a verification is its own command line") {
     VerifyOptions options;
     options.device = parse_device("emulated");
@@ -180,6 +197,24 @@ TEST_CASE("the emulated device gets few tiles of every kind of problem and fp64 
         }
         CHECK(quick == 5);
     }
+}
+
+TEST_CASE("numbers of heads of keys that no problem has are refused before they are multiplied") {
+    constexpr std::int64_t most = std::int64_t{1} << 20U;
+    for (const std::int64_t heads_kv :
+         {std::int64_t{0}, std::int64_t{-2}, most + 1, std::numeric_limits<std::int64_t>::max()}) {
+        for (const bool emulated : {false, true}) {
+            check_refused(ErrorCode::invalid_argument,
+                          {"heads-kv is '" + std::to_string(heads_kv), "from 1 to 1048576"}, [&] {
+                              problem_groups({.head_dim = 64,
+                                              .quick = true,
+                                              .emulated = emulated,
+                                              .features = {.heads_kv = heads_kv}});
+                          });
+        }
+    }
+    const auto groups = problem_groups({.head_dim = 64, .features = {.heads_kv = most}});
+    CHECK(groups.front().problems.front().problem.heads == 2 * most);
 }
 
 TEST_CASE("a GPU gets large problems too") {

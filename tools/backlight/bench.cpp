@@ -19,6 +19,7 @@
 #include "runtime_implementation.hpp"
 #include "session/gpu.hpp"
 #include "slowed_bench.hpp"
+#include "subcommand.hpp"
 #include "tuning/search_space.hpp"
 #include "verification/packing.hpp"
 
@@ -142,6 +143,10 @@ void check_numbers(const BenchOptions& options) {
                         fmt::format("lengths is {}: each must be 0 or more, and one above 0",
                                     fmt::join(options.lengths, ",")));
         }
+    }
+    if (!options.lengths.empty() && options.features.seqlen_kv) {
+        throw refused("seqlen-kv", std::to_string(*options.features.seqlen_kv),
+                      "left out with --lengths, whose sequences have as many keys as queries");
     }
     if (!options.lengths.empty() && !options.emulate_tensor_rate.empty()) {
         throw Error(ErrorCode::invalid_argument,

@@ -74,7 +74,11 @@ void add_bench(const Setup& setup) {
         ->add_option("--lengths", options.lengths,
                      "Lengths of packed sequences, for example 4096,128,1024: in place of the "
                      "shape's batch and length")
-        ->delimiter(',');
+        ->delimiter(',')
+        // CLI11 would read an empty text as a 0.
+        ->check([](const std::string& text) {
+            return std::string(text.empty() ? "a length is empty: each must be a number" : "");
+        });
     command->add_flag("--bake-seqlen", options.bake_seqlen,
                       "Sequence lengths as constants of the kernels");
     command->add_flag("--no-pdl", arguments->no_pdl, "Without programmatic dependent launch");
@@ -184,6 +188,11 @@ void add_verify(const Setup& setup) {
             if (chosen.repeats && *chosen.repeats < 1) {
                 throw refused("repeats", std::to_string(*chosen.repeats), "1 or more");
             }
+            if (chosen.repeats == 1 && chosen.features.deterministic) {
+                throw refused("repeats", "1",
+                              "2 or more with --deterministic: one run has no other to have the "
+                              "same bits as");
+            }
             if (!arguments->grid && !arguments->grid_size.empty()) {
                 throw refused("grid-size", arguments->grid_size, "left out without --grid");
             }
@@ -227,7 +236,7 @@ void add_run(const Setup& setup) {
     command->callback([setup, arguments] {
         setup.action = [setup, arguments] {
             arguments->options.device = arguments->schedule.applied_to(setup.device);
-            arguments->options.layout = layout_by_name(arguments->layout);
+            arguments->options.layout = layout_by_name(arguments->layout, file_layouts);
             arguments->options.features = arguments->features.resolve();
             return run_file(arguments->options);
         };

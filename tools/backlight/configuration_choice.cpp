@@ -4,6 +4,7 @@
 
 #include "backlight/error.hpp"
 #include "device/device.hpp"
+#include "problem_features.hpp"
 #include "runtime_implementation.hpp"
 #include "tuning/choice.hpp"
 #include "tuning/database.hpp"
@@ -67,11 +68,7 @@ std::vector<NamedConfig> ConfigurationChoice::configs_for(const AttentionProblem
         constexpr std::int64_t smaller_tile = 64;
         for (const std::int64_t less : {std::int64_t{0}, smaller_tile}) {
             for (std::int64_t seqlen = shortest; seqlen <= longest; seqlen *= 2) {
-                AttentionProblem of_length = problem;
-                of_length.seqlen_q = seqlen - less;
-                of_length.seqlen_kv =
-                    problem.seqlen_kv == 0 ? of_length.seqlen_q : problem.seqlen_kv;
-                add_configs(of_length, target, configs);
+                add_configs(with_seqlen(problem, seqlen - less), target, configs);
             }
         }
         std::erase_if(configs, [](const TileConfig& config) {

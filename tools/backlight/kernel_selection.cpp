@@ -13,6 +13,7 @@
 #include "backlight/error.hpp"
 #include "configuration_choice.hpp"
 #include "manifest.hpp"
+#include "problem_features.hpp"
 #include "runtime_implementation.hpp"
 
 namespace backlight::tool {
@@ -39,11 +40,8 @@ std::vector<NamedConfig> configs_of(const SelectionOptions& options) {
 
 /// The problem with lengths that the configuration takes, where any will do.
 AttentionProblem with_lengths(AttentionProblem problem, const TileConfig& config) {
-    if (problem.seqlen_q == 0) {
-        problem.seqlen_q = default_seqlen(config);
-        problem.seqlen_kv = problem.seqlen_kv == 0 ? problem.seqlen_q : problem.seqlen_kv;
-    }
-    return problem;
+    return problem.seqlen_q == 0 ? with_seqlen(std::move(problem), default_seqlen(config))
+                                 : problem;
 }
 
 SelectedChain chain_of(const WantedProblem& wanted, const NamedConfig& named,
@@ -57,6 +55,13 @@ SelectedChain chain_of(const WantedProblem& wanted, const NamedConfig& named,
     for (attention::KernelPlan& plan : attention::backward_chain(
              chain.problem, config_for(named, chain.problem, target), target)) {
         chain.kernels.push_back(std::move(plan.request));
+    }
+    if (chain.kernels.empty()) {
+        // Queries are never none here.
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("seqlen_kv is {}: it must be above 0, as there are no kernels of "
+                                "no keys",
+                                chain.problem.seqlen_kv));
     }
     return chain;
 }

@@ -166,6 +166,18 @@ NamedConfig config_of(const json& value, const std::string& where) {
     return {config_name(config), config};
 }
 
+/// A field whose text is an option's value too: what `parse` throws would name the option.
+template <typename Value>
+Value parsed(const Fields& fields, const char* name, const char* rule,
+             Value (*parse)(std::string_view)) {
+    const std::string text = fields.text(name, rule);
+    try {
+        return parse(text);
+    } catch (const Error&) {
+        throw fields.wrong(name, rule);
+    }
+}
+
 AttentionProblem problem_of(const Fields& fields) {
     AttentionProblem problem;
     if (fields.has("batch")) {
@@ -189,20 +201,20 @@ AttentionProblem problem_of(const Fields& fields) {
     problem.causal = fields.boolean("causal", problem.causal);
     if (fields.has("mask_alignment")) {
         problem.mask_alignment =
-            parse_mask_alignment(fields.text("mask_alignment", "top_left or bottom_right"));
+            parsed(fields, "mask_alignment", "top_left or bottom_right", parse_mask_alignment);
     }
     problem.window_left = fields.optional_count("window_left", 0);
     problem.window_right = fields.optional_count("window_right", 0);
     if (fields.has("gradient_type")) {
-        problem.gradient_type = parse_gradient_type(fields.text("gradient_type", "input or fp32"));
+        problem.gradient_type =
+            parsed(fields, "gradient_type", "input or fp32", parse_gradient_type);
     }
     problem.accumulate_gradients =
         fields.boolean("accumulate_gradients", problem.accumulate_gradients);
     problem.deterministic = fields.boolean("deterministic", problem.deterministic);
     if (fields.boolean("packed", false)) {
         // The same kernels serve any totals.
-        problem.packed = PackedSequences{.total_q = problem.batch * problem.seqlen_q,
-                                         .total_kv = problem.batch * problem.seqlen_kv};
+        problem.packed = packed_of_equal_lengths(problem);
     }
     if (fields.has("dtype")) {
         problem.dtype = parse_dtype(fields.text("dtype", "bf16 or fp16"));
@@ -255,9 +267,10 @@ AttentionProblem parse_problem(const json& object, const std::string& name) {
 
 std::vector<WantedProblem> parse_manifest(const json& document, const std::string& name,
                                           const ManifestDefaults& defaults) {
-    if (!document.is_array()) {
-        throw Error(ErrorCode::invalid_argument,
-                    fmt::format("manifest '{}': it must be a list of problems", name));
+    if (!document.is_array() || document.empty()) {
+        throw Error(
+            ErrorCode::invalid_argument,
+            fmt::format("manifest '{}': it must be a list of problems, one at least", name));
     }
     std::vector<WantedProblem> problems;
     for (const json& entry : document) {

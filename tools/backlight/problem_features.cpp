@@ -32,6 +32,22 @@ std::optional<std::int64_t> window_side(std::string_view text, const std::string
 
 }  // namespace
 
+PackedSequences packed_of_equal_lengths(const AttentionProblem& problem) {
+    return {.total_q = problem.batch * problem.seqlen_q,
+            .total_kv = problem.batch * problem.seqlen_kv};
+}
+
+AttentionProblem with_seqlen(AttentionProblem problem, std::int64_t seqlen) {
+    problem.seqlen_q = seqlen;
+    if (problem.seqlen_kv == 0) {
+        problem.seqlen_kv = seqlen;
+    }
+    if (problem.packed) {
+        problem.packed = packed_of_equal_lengths(problem);
+    }
+    return problem;
+}
+
 AttentionProblem ProblemFeatures::applied_to(AttentionProblem problem) const {
     problem.heads = heads.value_or(problem.heads);
     problem.heads_kv = heads_kv;
@@ -44,8 +60,7 @@ AttentionProblem ProblemFeatures::applied_to(AttentionProblem problem) const {
     problem.accumulate_gradients = accumulate_gradients;
     problem.deterministic = deterministic;
     if (packed) {
-        problem.packed = PackedSequences{.total_q = problem.batch * problem.seqlen_q,
-                                         .total_kv = problem.batch * problem.seqlen_kv};
+        problem.packed = packed_of_equal_lengths(problem);
     }
     return problem;
 }

@@ -34,6 +34,13 @@ struct ProblemFeatures {
     std::string command_line() const;
 };
 
+/// The totals where all of the batch's sequences have the problem's lengths.
+PackedSequences packed_of_equal_lengths(const AttentionProblem& problem);
+
+/// The problem with so many queries a sequence, and as many keys where it does not tell them;
+/// totals of packed sequences follow.
+AttentionProblem with_seqlen(AttentionProblem problem, std::int64_t seqlen);
+
 /// "B=8 H=16 N=4096 d=128 bf16 causal": a problem in tables. Numbers of keys and values follow
 /// those of queries, "H=16/2 N=4096/8192 d=192/128", where they differ.
 std::string short_text(const AttentionProblem& problem);

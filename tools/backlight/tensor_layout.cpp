@@ -2,19 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <string>
 
 #include "backlight/error.hpp"
 
 namespace backlight::tool {
-
-namespace {
-
-constexpr std::array layouts = {Layout::bhsd, Layout::bshd, Layout::packed_qkv, Layout::padded,
-                                Layout::broadcast};
-
-}  // namespace
 
 const char* to_string(Layout layout) noexcept {
     switch (layout) {
@@ -32,9 +24,9 @@ const char* to_string(Layout layout) noexcept {
     return "unknown";
 }
 
-Layout layout_by_name(std::string_view name) {
+Layout layout_by_name(std::string_view name, std::span<const Layout> among) {
     std::string names;
-    for (const Layout layout : layouts) {
+    for (const Layout layout : among) {
         if (name == to_string(layout)) {
             return layout;
         }

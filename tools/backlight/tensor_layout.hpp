@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <span>
 #include <string_view>
 
 namespace backlight::tool {
@@ -25,7 +27,12 @@ enum class Layout {
 };
 
 const char* to_string(Layout layout) noexcept;
-/// The layout of that name; throws `invalid_argument` with the names there are.
-Layout layout_by_name(std::string_view name);
+
+/// Each tensor by itself and without gaps: what files hold.
+inline constexpr std::array file_layouts = {Layout::bhsd, Layout::bshd};
+inline constexpr std::array all_layouts = {Layout::bhsd, Layout::bshd, Layout::packed_qkv,
+                                           Layout::padded, Layout::broadcast};
+/// The one of these of that name; throws `invalid_argument` with the names there are.
+Layout layout_by_name(std::string_view name, std::span<const Layout> among = all_layouts);
 
 }  // namespace backlight::tool

@@ -193,6 +193,7 @@ void tune(const TuneCommandOptions& options, std::ostream& out, std::ostream& er
         merge_databases(options, database, tables ? out : errors);
     }
     nlohmann::ordered_json document;
+    std::string wrong;
     if (!problems.empty()) {
         require_possible(options.device, problems);
         Bench bench = open_bench(options.device, runtime_options);
@@ -223,6 +224,11 @@ void tune(const TuneCommandOptions& options, std::ostream& out, std::ostream& er
                     << format_tune(report, times) << '\n'
                     << std::flush;
             }
+            if (winner_is_wrong(report)) {
+                wrong = fmt::format("{}: what plans use, {}, computes wrong gradients: {}",
+                                    short_text(problem), to_string(report.winner),
+                                    winner_of(report)->note);
+            }
             document["tunings"].push_back(to_json(report, times));
             document["tunings"].back()["sm_clock_mhz"] = or_null(readings.sm_clock_mhz);
             document["tunings"].back()["power_watts"] = or_null(readings.power_watts);
@@ -247,6 +253,9 @@ void tune(const TuneCommandOptions& options, std::ostream& out, std::ostream& er
     }
     if (!options.plot.empty()) {
         draw(tune_charts({document}), options.plot);
+    }
+    if (!wrong.empty()) {
+        throw Error(ErrorCode::kernel_fault, wrong);
     }
 }
 

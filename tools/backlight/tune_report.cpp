@@ -51,7 +51,8 @@ std::string percent_faster(std::optional<double> speed) {
 std::vector<std::string> row(const TuneCandidate& candidate, const TuneReport& report) {
     const auto& resources = candidate.resources;
     std::vector<std::string> cells = {
-        candidate_name(candidate) + (candidate.config == report.winner ? " *" : ""),
+        candidate_name(candidate) +
+            (candidate.config == report.winner && !winner_is_wrong(report) ? " *" : ""),
         candidate.from_database ? "known" : to_string(candidate.outcome),
         resources ? fmt::format("{:.0f} ms", resources->compile_milliseconds) : unknown,
         resources ? fmt::format("{}", resources->registers) : unknown,
@@ -142,6 +143,11 @@ const TuneCandidate* winner_of(const TuneReport& report) {
     return found != report.candidates.end() ? &*found : nullptr;
 }
 
+bool winner_is_wrong(const TuneReport& report) {
+    const TuneCandidate* winner = winner_of(report);
+    return winner != nullptr && winner->outcome == TuneOutcome::wrong;
+}
+
 std::optional<double> speed_against(const TuneCandidate& candidate, const TuneReport& report,
                                     std::string_view preset) {
     const TuneCandidate* other = preset_in(report, preset);
@@ -177,7 +183,9 @@ std::string format_tune(const TuneReport& report, TimesOf times) {
     }
     std::string text =
         times == TimesOf::gpu
-            ? ranking(report) + "\n* used from now on. "
+            ? ranking(report) + (winner_is_wrong(report)
+                                     ? "\nNo winner is named: what plans use is wrong. "
+                                     : "\n* used from now on. ")
             : unranked(report) +
                   "\nThe emulated device's times say nothing about a GPU: no winner is "
                   "named. ";
@@ -196,7 +204,7 @@ std::string format_tune(const TuneReport& report, TimesOf times) {
 }
 
 Json to_json(const TuneReport& report, TimesOf times) {
-    const bool ranked = times == TimesOf::gpu;
+    const bool ranked = times == TimesOf::gpu && !winner_is_wrong(report);
     const TuneCandidate* winner = ranked ? winner_of(report) : nullptr;
     Json document = {{"problem", to_json(report.problem)},
                      {"flops", backward_flops(report.problem)},

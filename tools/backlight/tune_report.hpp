@@ -18,6 +18,10 @@ std::string candidate_name(const TuneCandidate& candidate);
 /// The candidate that won; null where it was not among those of this run.
 const TuneCandidate* winner_of(const TuneReport& report);
 
+/// What plans use from now on was found to be wrong: it is a record of before, or what is chosen
+/// without one.
+bool winner_is_wrong(const TuneReport& report);
+
 /// How many times as fast as the preset: 1.1 is ten percent faster. By times to the baseline where
 /// both have one, since those of different runs may not be compared otherwise; nothing where one
 /// was not timed in full.

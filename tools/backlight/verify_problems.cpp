@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
+
+#include "subcommand.hpp"
 
 namespace backlight::tool {
 
@@ -139,6 +142,11 @@ bool excluded(const CheckedProblem& problem) {
 
 std::vector<ProblemGroup> with_features(std::vector<ProblemGroup> groups,
                                         const ProblemFeatures& features) {
+    // Before it is multiplied, beyond what a number can hold.
+    constexpr std::int64_t most_heads_kv = std::int64_t{1} << 20U;
+    if (features.heads_kv && (*features.heads_kv < 1 || *features.heads_kv > most_heads_kv)) {
+        throw refused("heads-kv", std::to_string(*features.heads_kv), "from 1 to 1048576");
+    }
     for (ProblemGroup& group : groups) {
         for (CheckedProblem& problem : group.problems) {
             problem.problem = features.applied_to(problem.problem);

@@ -31,7 +31,8 @@ struct ProblemAxes {
     ProblemFeatures features = {};
 };
 
-/// The problems that `verify` checks kernels on.
+/// The problems that `verify` checks kernels on. Throws `invalid_argument` where `heads_kv` is out
+/// of range.
 std::vector<ProblemGroup> problem_groups(const ProblemAxes& axes);
 
 }  // namespace backlight::tool

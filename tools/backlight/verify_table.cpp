@@ -9,7 +9,15 @@ namespace backlight::tool {
 namespace {
 
 // The figures of the four columns dQ, dK, dV and row are one text.
-constexpr const char* row_format = "{:<24} {:<6} {:>7} {:<6} {:<5} {:>8} {:>39} {:>6}\n";
+constexpr const char* row_format = "{:<24} {:<6} {:>7} {:<13} {:<5} {:>8} {:>39} {:>6}\n";
+
+/// Which window it is, the command line tells.
+std::string mask_column(const ProblemAxes& axes) {
+    if (axes.features.window_left || axes.features.window_right) {
+        return axes.causal ? "causal window" : "window";
+    }
+    return axes.causal ? "causal" : "full";
+}
 
 }  // namespace
 
@@ -26,9 +34,8 @@ void KernelSummary::add(const ProblemReport& report) {
 
 std::string KernelSummary::line(const std::string& group, const std::string& kernel,
                                 const ProblemAxes& axes) const {
-    return line(
-        group, kernel,
-        {std::to_string(axes.head_dim), axes.causal ? "causal" : "full", to_string(axes.dtype)});
+    return line(group, kernel,
+                {std::to_string(axes.head_dim), mask_column(axes), to_string(axes.dtype)});
 }
 
 std::string KernelSummary::line(const std::string& group, const std::string& kernel,

@@ -75,8 +75,9 @@ enum backlight_status_values {
     /* No layer of the cache has the kernel, and the policy forbids to compile it. */
     BACKLIGHT_COMPILE_FORBIDDEN = 23,
     BACKLIGHT_FILE_ERROR = 30,
-    /* Of the emulated device, which this header does not offer. */
+    /* Every configuration that the tuner checked computes wrong gradients. */
     BACKLIGHT_KERNEL_FAULT = 40,
+    /* Of the emulated device, which this header does not offer. */
     BACKLIGHT_HOST_COMPILER_NOT_FOUND = 41,
     /* The host has no memory left. */
     BACKLIGHT_OUT_OF_MEMORY = 100,

@@ -40,7 +40,7 @@ enum class ErrorCode : int {
     compile_forbidden = 23,
     /// A file could not be read or written, or is not what it should be.
     file_error = 30,
-    /// The emulated device caught a kernel at something that hardware would not forgive.
+    /// The emulated device caught a kernel at a fault, or all that the tuner checked are wrong.
     kernel_fault = 40,
     /// The emulated device found no C++ compiler, or the compiler failed to start.
     host_compiler_not_found = 41,

@@ -89,7 +89,8 @@ struct TuneCandidate {
 
 struct TuneReport {
     AttentionProblem problem;
-    /// What `Runtime::backward(problem)` uses from now on.
+    /// What `Runtime::backward(problem)` uses from now on. Where all that were checked are wrong,
+    /// there is no report: `Runtime::tune` throws `kernel_fault`.
     TileConfig winner;
     /// In the order in which they were tried.
     std::vector<TuneCandidate> candidates;

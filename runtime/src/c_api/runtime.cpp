@@ -149,7 +149,7 @@ backlight_status backlight_runtime_tune(backlight_runtime* runtime,
         for (const TuneCandidate& candidate : report.candidates) {
             told.timed += candidate.outcome == TuneOutcome::timed ? 1 : 0;
             told.wrong += candidate.outcome == TuneOutcome::wrong ? 1 : 0;
-            if (candidate.config == report.winner) {
+            if (candidate.config == report.winner && candidate.outcome == TuneOutcome::timed) {
                 told.winner_milliseconds = candidate.median_milliseconds;
                 told.baseline_milliseconds = candidate.baseline_milliseconds;
             }

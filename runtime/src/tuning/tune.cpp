@@ -126,6 +126,23 @@ Database records_of(const std::vector<TuneCandidate>& candidates, const Attentio
     return database;
 }
 
+/// Where every configuration that was checked is wrong, what plans choose would be one of these.
+void require_a_right_one(const TuneReport& report) {
+    const auto count = [&](TuneOutcome outcome) {
+        return std::ranges::count(report.candidates, outcome, &TuneCandidate::outcome);
+    };
+    if (count(TuneOutcome::wrong) == 0 || count(TuneOutcome::timed) > 0) {
+        return;
+    }
+    const auto first =
+        std::ranges::find(report.candidates, TuneOutcome::wrong, &TuneCandidate::outcome);
+    throw Error(ErrorCode::kernel_fault,
+                fmt::format("{}: the gradients of all {} configurations that were checked are not "
+                            "the reference's, so none can win; the first is {}: {}",
+                            to_string(report.problem), count(TuneOutcome::wrong),
+                            to_string(first->config), first->note));
+}
+
 }  // namespace
 
 TileConfig choose_config(const AttentionProblem& problem, attention::KernelLoader& loader,
@@ -167,17 +184,17 @@ TuneReport tune(const AttentionProblem& problem, const TuneOptions& options,
                 attention::KernelLoader& loader, Tunings& tunings) {
     check_options(options);
     attention::validate(problem);
-    if (problem.is_empty()) {
-        throw Error(ErrorCode::invalid_argument,
-                    fmt::format("seqlen_q is {} and seqlen_kv is {}: neither may be 0, there is "
-                                "nothing to tune",
-                                problem.seqlen_q, problem.seqlen_kv));
-    }
     if (problem.packed) {
         throw Error(
             ErrorCode::unsupported,
             "packed is given: lengths decide what is best, and of packed sequences only the "
             "device knows them; tune the same problem without it, whose records serve both");
+    }
+    if (problem.is_empty()) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("seqlen_q is {} and seqlen_kv is {}: neither may be 0, there is "
+                                "nothing to tune",
+                                problem.seqlen_q, problem.seqlen_kv));
     }
     attention::require_any_family(problem, kernel_families());
     const device::DeviceProperties& device = loader.device().properties();
@@ -189,6 +206,7 @@ TuneReport tune(const AttentionProblem& problem, const TuneOptions& options,
     TuneReport report{.problem = problem};
     report.candidates = search(request, options, trials);
     tunings.add(records_of(report.candidates, problem, card_of(device)));
+    require_a_right_one(report);
     report.winner = choose(problem, loader, tunings).config;
     report.seconds = trials.seconds() - start;
     report.complete = std::ranges::count(report.candidates, TuneOutcome::not_reached,

@@ -190,6 +190,25 @@ TEST_CASE("of the emulated device's times no winner is named and no speed is tol
                   {"invalid_argument", "plot is 'a.svg'", "--device emulated"});
 }
 
+TEST_CASE("what plans use is named no winner where it was found to be wrong") {
+    TuneReport bad = report();
+    CHECK_FALSE(winner_is_wrong(bad));
+    CHECK(contains(format_tune(bad), "* used from now on"));
+    bad.candidates[3].outcome = TuneOutcome::wrong;
+    bad.candidates[3].note = "dQ: relative L2 is 1";
+    CHECK(winner_is_wrong(bad));
+    const std::string text = format_tune(bad);
+    CAPTURE(text);
+    CHECK_FALSE(contains(text, "*"));
+    CHECK_FALSE(contains(text, "used from now on"));
+    CHECK(contains(text, "No winner is named"));
+    CHECK(contains(text, "wrong: tile_64_128_8_1: dQ: relative L2 is 1"));
+    CHECK(to_json(bad)["winner"].is_null());
+    // What was never looked at has not been found wrong.
+    bad.winner = {.block_q = 128};
+    CHECK_FALSE(winner_is_wrong(bad));
+}
+
 TEST_CASE("speeds of different runs are compared by their baselines") {
     TuneReport two_runs = report();
     // Known from a day when the card ran at half the speed.
