@@ -351,7 +351,8 @@ static void test_refused_options(void) {
                   api.backlight_runtime_create(&options, &runtime));
     layers[1].pack_bytes = 0;
     layers[1].struct_size = 48;
-    CHECK_REFUSED(BACKLIGHT_INVALID_ARGUMENT, "cache_layers[1].struct_size",
+    CHECK_REFUSED(BACKLIGHT_INVALID_ARGUMENT,
+                  "cache_layers[1].struct_size is 48: it must be that of cache_layers[0], 40",
                   api.backlight_runtime_create(&options, &runtime));
 }
 

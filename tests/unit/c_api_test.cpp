@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "c_api/guard.hpp"
 #include "c_api/structs.hpp"
@@ -207,6 +208,23 @@ TEST_CASE("options and tensors arrive in C++ field by field") {
     CHECK(tensors.cu_seqlens_kv == &arrays[1]);
     CHECK(tensors.seqused_q == &arrays[2]);
     CHECK(tensors.seqused_kv == &arrays[3]);
+}
+
+TEST_CASE("a layer of another size than the first is refused before it is read") {
+    // The second layer's bytes are the last of the memory: a sanitizer tells who reads beyond.
+    std::vector<backlight_cache_layer> layers(2, BACKLIGHT_CACHE_LAYER_INIT);
+    backlight_runtime_options options = BACKLIGHT_RUNTIME_OPTIONS_INIT;
+    options.cache_layers = layers.data();
+    options.cache_layer_count = layers.size();
+    for (const std::size_t size : {0, 8, 48, 4096, 1 << 20}) {
+        layers[1].struct_size = size;
+        check_refused(ErrorCode::invalid_argument,
+                      {"cache_layers[1].struct_size is " + std::to_string(size) +
+                       ": it must be that of cache_layers[0], 40"},
+                      [&] { options_of(&options); });
+    }
+    layers[1].struct_size = sizeof(backlight_cache_layer);
+    CHECK(options_of(&options).cache_layers.size() == 2);
 }
 
 TEST_CASE("an error of the C API has the status and the very text of the C++ one") {

@@ -43,6 +43,10 @@ BACKLIGHT_STRUCT(backlight_tune_result, BACKLIGHT_TUNE_RESULT_INIT, 48);
 /// ever set.
 inline constexpr std::size_t most_struct_bytes = 4096;
 
+/// The struct_size of a caller's struct, unchecked. Any of a caller's fields may be unset, and so
+/// unaligned reads are as likely as any other.
+std::size_t struct_size_of(const void* given);
+
 /// Copies what the caller's struct has over the defaults in `known`, of `bytes` bytes. Throws
 /// `invalid_argument` where `given` is null, its size is none, or what `known` lacks is not zero.
 void read_struct(const void* given, std::string_view name, std::string_view init,
