@@ -9,18 +9,6 @@ using namespace backlight::c_api;
 
 extern "C" {
 
-backlight_status backlight_problem_init(backlight_problem* problem, size_t struct_size) {
-    return guarded([&] { initialise(problem, "problem", struct_size); });
-}
-
-backlight_status backlight_tile_config_init(backlight_tile_config* config, size_t struct_size) {
-    return guarded([&] { initialise(config, "config", struct_size); });
-}
-
-backlight_status backlight_tensors_init(backlight_tensors* tensors, size_t struct_size) {
-    return guarded([&] { initialise(tensors, "tensors", struct_size); });
-}
-
 const char* backlight_kernel_preset_name(size_t index) {
     const auto presets = kernel_presets();
     return index < presets.size() ? presets[index].name.data() : nullptr;

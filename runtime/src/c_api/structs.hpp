@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 
 #include "backlight/backlight.h"
 #include "backlight/problem.hpp"
@@ -26,7 +27,8 @@ struct StructOf;
         static constexpr std::string_view init = #type "_init";         \
         static constexpr std::size_t least_bytes = first_version_bytes; \
         static type defaults() { return type initialiser; }             \
-    }
+    };                                                                  \
+    static_assert(std::is_function_v<decltype(type##_init)>, "errors name it")
 // Sizes on a 64-bit machine, written out, so that none follows a field that is added.
 BACKLIGHT_STRUCT(backlight_runtime_options, BACKLIGHT_RUNTIME_OPTIONS_INIT, 80);
 BACKLIGHT_STRUCT(backlight_cache_layer, BACKLIGHT_CACHE_LAYER_INIT, 40);
