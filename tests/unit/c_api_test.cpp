@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "attention/validation.hpp"
 #include "c_api/guard.hpp"
 #include "c_api/structs.hpp"
 #include "test_support.hpp"
@@ -276,6 +277,31 @@ TEST_CASE("an error of the C API has the status and the very text of the C++ one
             driver.fake_fail_next("cuLibraryLoadData", CUDA_ERROR_OUT_OF_MEMORY);
             return backlight_runtime_backward(other.runtime, &c_problem, &c_v2, &plan);
         });
+}
+
+TEST_CASE("operations and bytes of a problem that plans refuse are refused alike") {
+    std::array<AttentionProblem, 5> refused;
+    refused.fill(problem);
+    refused[0].seqlen_q = -64;
+    refused[1].head_dim = -1;
+    refused[2].window_left = -5;
+    refused[3].heads_kv = 0;
+    refused[4].packed = PackedSequences{.total_q = 1, .total_kv = -1};
+    for (const AttentionProblem& one : refused) {
+        const backlight_problem c_problem = problem_in_c(one);
+        double figure = 5;
+        for (const auto call : {backlight_backward_flops, backlight_backward_bytes}) {
+            check_same_refusal([&] { attention::validate(one); },
+                               [&] { return call(&c_problem, &figure); });
+        }
+        CHECK(figure == 5);
+    }
+    const backlight_problem c_problem = problem_in_c(problem);
+    double figure = 0;
+    CHECK(backlight_backward_flops(&c_problem, &figure) == BACKLIGHT_SUCCESS);
+    CHECK(figure == backward_flops(problem));
+    CHECK(backlight_backward_bytes(&c_problem, &figure) == BACKLIGHT_SUCCESS);
+    CHECK(figure == backward_bytes(problem));
 }
 
 TEST_CASE("a struct of an older header has the defaults of what it lacks") {

@@ -314,7 +314,7 @@ BACKLIGHT_API backlight_status backlight_kernel_preset(const char* name,
                                                        backlight_tile_config* config);
 
 /* Floating-point operations of the five products of the backward, as rates are formed from, and the
- * fewest bytes that it moves. */
+ * fewest bytes that it moves. Problems that no plan would be made for are refused alike. */
 BACKLIGHT_API backlight_status backlight_backward_flops(const backlight_problem* problem,
                                                         double* flops);
 BACKLIGHT_API backlight_status backlight_backward_bytes(const backlight_problem* problem,
@@ -375,8 +375,8 @@ typedef struct backlight_kernel_resources {
 #define BACKLIGHT_KERNEL_RESOURCES_INIT \
     { sizeof(backlight_kernel_resources), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-BACKLIGHT_API backlight_status backlight_kernel_resources_init(
-    backlight_kernel_resources* resources, size_t struct_size);
+BACKLIGHT_API backlight_status
+backlight_kernel_resources_init(backlight_kernel_resources* resources, size_t struct_size);
 
 /* In the order of launch; none of a problem without scores. */
 BACKLIGHT_API backlight_status backlight_plan_kernel_count(const backlight_plan* plan,
