@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <new>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "attention/validation.hpp"
@@ -383,4 +385,15 @@ TEST_CASE("the tuner tells a C callback how far it is") {
     CHECK(options.retime);
     options.progress({.stage = "screen", .done = 2, .total = 9});
     CHECK(told == "screen 2 of 9, 48");
+}
+
+TEST_CASE("a budget of the tuner that is not above 0 is refused by its name in C") {
+    backlight_tune_options c = BACKLIGHT_TUNE_OPTIONS_INIT;
+    for (const auto& [seconds, text] :
+         {std::pair{0.0, "0"}, {-2.5, "-2.5"}, {double{NAN}, "nan"}}) {
+        c.budget_seconds = seconds;
+        check_refused(ErrorCode::invalid_argument,
+                      {"budget_seconds is " + std::string(text) + ": it must be above 0"},
+                      [&] { tune_options_of(&c); });
+    }
 }

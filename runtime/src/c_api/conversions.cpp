@@ -246,6 +246,10 @@ TuneOptions tune_options_of(const backlight_tune_options* given) {
     }
     const backlight_tune_options c = read(given, "options");
     require_zero("options.reserved", c.reserved);
+    // Here, for the field of C++ has another name.
+    if (!(c.budget_seconds > 0)) {
+        refuse(fmt::format("budget_seconds is {}: it must be above 0", c.budget_seconds));
+    }
     TuneOptions options{.kernel_family = text_of(c.kernel_family),
                         .budget = std::chrono::duration<double>(c.budget_seconds),
                         .compile_threads = c.compile_threads,
