@@ -124,6 +124,15 @@ TEST_CASE("arrays of sequences are demanded of packed problems and refused of ot
                   [&] { attention::validate(given, dense); });
 }
 
+TEST_CASE("batch strides of packed tensors and row sums have no meaning and head strides have") {
+    BackwardTensors tensors = packed_tensors();
+    tensors.q.stride_batch = tensors.d_k.stride_batch = tensors.lse.stride_batch = -5;
+    CHECK_NOTHROW(attention::validate(tensors, packed));
+    tensors.lse.stride_head = -7;
+    check_refused(ErrorCode::invalid_argument, {"lse.stride_head is -7: it must be 0 or more"},
+                  [&] { attention::validate(tensors, packed); });
+}
+
 TEST_CASE("an array of sequences within the workspace is refused by its name") {
     BackwardTensors tensors = packed_tensors();
     auto* const workspace = reinterpret_cast<void*>(0x600);  // NOLINT

@@ -42,6 +42,17 @@ Dimensions dimensions(const Extents& extents, const ConstTensorView& view) {
 /// Inputs may be broadcast: with a stride of 0 all indices of the dimension are one place.
 enum class Use { input, output };
 
+void require_stride(std::string_view name, const Dimension& dimension, Use use) {
+    if (dimension.extent == 1) {
+        return;  // Never stepped over.
+    }
+    const bool output = use == Use::output;
+    if (dimension.stride < (output ? 1 : 0) || dimension.stride >= stride_limit) {
+        refuse(fmt::format("{}.stride_{} is {}: it must be {} and below 2^39 elements", name,
+                           dimension.name, dimension.stride, output ? "positive" : "0 or more"));
+    }
+}
+
 void require_tensor(std::string_view name, const ConstTensorView& view,
                     const Dimensions& dimensions, std::int64_t element_bytes, Use use) {
     // TMA demands it of a stride; vector loads and stores do too.
@@ -54,16 +65,8 @@ void require_tensor(std::string_view name, const ConstTensorView& view,
         refuse(fmt::format("{}.data is {:#x}: it must be a multiple of 16 bytes", name, address));
     }
     for (const Dimension& dimension : dimensions) {
-        if (dimension.extent == 1) {
-            continue;  // Never stepped over.
-        }
-        const bool output = use == Use::output;
-        if (dimension.stride < (output ? 1 : 0) || dimension.stride >= stride_limit) {
-            refuse(fmt::format("{}.stride_{} is {}: it must be {} and below 2^39 elements", name,
-                               dimension.name, dimension.stride,
-                               output ? "positive" : "0 or more"));
-        }
-        if (dimension.stride % stride_unit != 0) {
+        require_stride(name, dimension, use);
+        if (dimension.extent != 1 && dimension.stride % stride_unit != 0) {
             refuse(
                 fmt::format("{}.stride_{} is {}: it must be a multiple of {} elements (16 bytes)",
                             name, dimension.name, dimension.stride, stride_unit));
@@ -188,13 +191,10 @@ void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
     if (lse % alignof(float) != 0) {
         refuse(fmt::format("lse.data is {:#x}: it must be a multiple of 4 bytes", lse));
     }
-    for (const std::int64_t stride : {tensors.lse.stride_batch, tensors.lse.stride_head}) {
-        if (stride < 0 || stride >= stride_limit) {
-            refuse(
-                fmt::format("lse.stride_batch is {} and lse.stride_head is {}: neither may be "
-                            "negative, and both must be below 2^39 elements",
-                            tensors.lse.stride_batch, tensors.lse.stride_head));
-        }
+    const std::array<Dimension, 2> rows = {{{"batch", queries.batch, tensors.lse.stride_batch},
+                                            {"head", queries.heads, tensors.lse.stride_head}}};
+    for (const Dimension& dimension : rows) {
+        require_stride("lse", dimension, Use::input);
     }
 }
 
