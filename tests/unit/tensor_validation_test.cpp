@@ -318,6 +318,24 @@ TEST_CASE("tensors of length 0 are not looked at") {
     CHECK_NOTHROW(validate(tensors, problem));
 }
 
+TEST_CASE("tensors of length 0 may point where an output does, as views of one buffer do") {
+    AttentionProblem problem = good_problem;
+    problem.seqlen_q = 0;
+    BackwardTensors tensors = good_tensors(problem);
+    tensors.q.data = tensors.o.data = tensors.d_o.data = tensors.d_q.data = tensors.d_k.data;
+    tensors.lse.data = static_cast<const float*>(tensors.d_k.data);
+    CHECK_NOTHROW(validate(tensors, problem));
+    tensors.v.data = tensors.d_v.data;
+    refused(tensors, problem, {"d_v.data", "v.data", "memory of its own"});
+    problem = good_problem;
+    problem.seqlen_kv = 0;
+    tensors = good_tensors(problem);
+    tensors.k.data = tensors.v.data = tensors.d_k.data = tensors.d_v.data = tensors.d_q.data;
+    CHECK_NOTHROW(validate(tensors, problem));
+    tensors.lse.data = static_cast<const float*>(tensors.d_q.data);
+    refused(tensors, problem, {"d_q.data and lse.data are both", "memory of its own"});
+}
+
 TEST_CASE("zeros reach every element of a gradient and nothing between its rows") {
     test::fresh_driver();
     device::CudaDevice device(device::open_driver(BACKLIGHT_FAKE_DRIVER_PATH), 0);

@@ -173,9 +173,13 @@ void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
             }
         };
         for (std::size_t j = 0; j < i; ++j) {
-            require_own_memory(all[j].name, all[j].view.data);
+            if (all[j].extents.seqlen != 0) {
+                require_own_memory(all[j].name, all[j].view.data);
+            }
         }
-        require_own_memory("lse", tensors.lse.data);
+        if (queries.seqlen != 0) {
+            require_own_memory("lse", tensors.lse.data);
+        }
         for (const auto& [name, data] : sequence_arrays(tensors)) {
             require_own_memory(name, data);
         }
