@@ -164,24 +164,25 @@ void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
             continue;
         }
         require_no_self_overlap(tensor.name, extents, tensor.extents.head_dim);
-        const auto require_own_memory = [&](std::string_view other, const void* data) {
+        const auto require_own_memory = [&](std::string_view other, std::string_view member,
+                                            const void* data) {
             if (data == tensor.view.data) {
                 refuse(
-                    fmt::format("{}.data and {}.data are both {}: an output needs memory of its "
+                    fmt::format("{}.data and {}{} are both {}: an output needs memory of its "
                                 "own",
-                                tensor.name, other, data));
+                                tensor.name, other, member, data));
             }
         };
         for (std::size_t j = 0; j < i; ++j) {
             if (all[j].extents.seqlen != 0) {
-                require_own_memory(all[j].name, all[j].view.data);
+                require_own_memory(all[j].name, ".data", all[j].view.data);
             }
         }
         if (queries.seqlen != 0) {
-            require_own_memory("lse", tensors.lse.data);
+            require_own_memory("lse", ".data", tensors.lse.data);
         }
         for (const auto& [name, data] : sequence_arrays(tensors)) {
-            require_own_memory(name, data);
+            require_own_memory(name, "", data);
         }
     }
     validate_sequence_arrays(tensors, problem);
@@ -223,15 +224,15 @@ void validate_workspace(const BackwardTensors& tensors, const void* workspace,
     }
     const auto arrays = sequence_arrays(tensors);
     const std::array<std::pair<std::string_view, const void*>, 13> all = {{
-        {"q", tensors.q.data},
-        {"k", tensors.k.data},
-        {"v", tensors.v.data},
-        {"o", tensors.o.data},
-        {"d_o", tensors.d_o.data},
-        {"lse", tensors.lse.data},
-        {"d_q", tensors.d_q.data},
-        {"d_k", tensors.d_k.data},
-        {"d_v", tensors.d_v.data},
+        {"q.data", tensors.q.data},
+        {"k.data", tensors.k.data},
+        {"v.data", tensors.v.data},
+        {"o.data", tensors.o.data},
+        {"d_o.data", tensors.d_o.data},
+        {"lse.data", tensors.lse.data},
+        {"d_q.data", tensors.d_q.data},
+        {"d_k.data", tensors.d_k.data},
+        {"d_v.data", tensors.d_v.data},
         arrays[0],
         arrays[1],
         arrays[2],
@@ -241,7 +242,7 @@ void validate_workspace(const BackwardTensors& tensors, const void* workspace,
         // Unsigned: an address below the workspace is far above it.
         if (reinterpret_cast<std::uintptr_t>(data) - address < needed_bytes) {
             refuse(
-                fmt::format("{}.data is {}, within the workspace of {} bytes at {}: it needs "
+                fmt::format("{} is {}, within the workspace of {} bytes at {}: it needs "
                             "memory of its own",
                             name, data, needed_bytes, workspace));
         }
