@@ -33,8 +33,7 @@ void require_extent(std::string_view field, std::int64_t value, std::int64_t lea
 }
 
 void require_head_dim(std::string_view field, std::int64_t value) {
-    require_extent(field, value);
-    if (value > 256 || value % 8 != 0) {
+    if (value < 8 || value > 256 || value % 8 != 0) {
         throw Error(
             ErrorCode::unsupported,
             fmt::format("{} is {}: it must be a multiple of 8 from 8 to 256", field, value));
