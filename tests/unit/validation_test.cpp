@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include "validation_test_support.hpp"
 
@@ -124,15 +125,23 @@ TEST_CASE("a grid of the main kernel above 2^31 - 1 blocks is refused") {
     refused(kernel_preset("v3"), problem, {"batch · heads", "main", "2^31 - 1"});
 }
 
-TEST_CASE("a softmax scale that is not finite is refused, while zero and negative ones are not") {
-    for (const float bad :
-         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
-          -std::numeric_limits<float>::infinity()}) {
+TEST_CASE("a softmax scale is a number of magnitude up to 1e38, also zero and negative") {
+    struct Refused {
+        float scale;
+        std::string_view text;
+    };
+    constexpr float infinite = std::numeric_limits<float>::infinity();
+    for (const auto& [bad, text] :
+         {Refused{std::numeric_limits<float>::quiet_NaN(), "softmax_scale is nan:"},
+          {infinite, "softmax_scale is inf:"},
+          {-infinite, "softmax_scale is -inf:"},
+          {2e38F, "softmax_scale is 2e+38:"},
+          {-2e38F, "softmax_scale is -2e+38:"}}) {
         AttentionProblem problem = good_problem;
         problem.softmax_scale = bad;
-        refused(ErrorCode::invalid_argument, problem, {"softmax_scale is", "finite"});
+        refused(ErrorCode::invalid_argument, problem, {text, "it must be from -1e38 to 1e38"});
     }
-    for (const float good : {0.0F, -1.0F, 1e-30F}) {
+    for (const float good : {0.0F, -1.0F, 1e-30F, 1e38F, -1e38F}) {
         AttentionProblem problem = good_problem;
         problem.softmax_scale = good;
         CHECK_NOTHROW(validate(problem));

@@ -123,7 +123,7 @@ void validate(const AttentionProblem& problem) {
     // The kernels multiply it by log2(e).
     constexpr float largest_scale = 1e38F;
     if (problem.softmax_scale && !(std::abs(*problem.softmax_scale) <= largest_scale)) {
-        refuse(fmt::format("softmax_scale is {}: it must be finite, and at most 1e38",
+        refuse(fmt::format("softmax_scale is {}: it must be from -1e38 to 1e38",
                            *problem.softmax_scale));
     }
     // batch · heads cannot overflow: each is below 2^31.
