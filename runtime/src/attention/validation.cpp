@@ -208,8 +208,12 @@ void validate_mma_resident(const TileConfig& config, const AttentionProblem& pro
                 "it must be 8 for mma_resident at head dimensions above 128");
         require(config.stages == 1 || config.stages == 2, "stages", config.stages,
                 "it must be 1 or 2 for mma_resident at head dimensions above 128");
-        require(!config.converts_d_q, "converts_d_q", 1,
-                "it must be 0 (false) for mma_resident at head dimensions above 128");
+        if (config.converts_d_q) {
+            refuse(
+                fmt::format("converts_d_q is true: it must be false for mma_resident at head "
+                            "dimensions above 128 (configuration {})",
+                            to_string(config)));
+        }
         return;
     }
     require(config.warps == 4, "warps", config.warps, "it must be 4 for mma_resident");
