@@ -357,6 +357,11 @@ static void test_refused_options(void) {
     CHECK_REFUSED(BACKLIGHT_INVALID_ARGUMENT, "cache_layers[1].pack is null and pack_bytes is 5",
                   api.backlight_runtime_create(&options, &runtime));
     layers[1].pack_bytes = 0;
+    layers[0].path = BACKLIGHT_TEST_CACHE;
+    CHECK_REFUSED(
+        BACKLIGHT_INVALID_ARGUMENT,
+        "cache_layers[1] has the name '', the path '' and a pack of 0 bytes: it must have",
+        api.backlight_runtime_create(&options, &runtime));
     layers[1].struct_size = 48;
     CHECK_REFUSED(BACKLIGHT_INVALID_ARGUMENT,
                   "cache_layers[1].struct_size is 48: it must be that of cache_layers[0], 40",
