@@ -68,7 +68,7 @@ def check_scale(softmax_scale):
     if softmax_scale is not None and not (
         isinstance(softmax_scale, (int, float)) and math.isfinite(softmax_scale) and abs(softmax_scale) <= 1e38
     ):
-        raise ArgumentError(f"softmax_scale is {softmax_scale!r}: it must be None or a finite number up to 1e38")
+        raise ArgumentError(f"softmax_scale is {softmax_scale!r}: it must be None or a number from -1e38 to 1e38")
     return softmax_scale
 
 

@@ -108,11 +108,15 @@ static void test_initialisers(void) {
         CHECK_REFUSED(BACKLIGHT_INVALID_ARGUMENT, "struct_size is 4: it must be",                  \
                       api.type##_init(&by_function, 4));                                           \
     } while (0)
+    CHECK_INITIALISER(backlight_cache_layer, BACKLIGHT_CACHE_LAYER_INIT);
     CHECK_INITIALISER(backlight_runtime_options, BACKLIGHT_RUNTIME_OPTIONS_INIT);
+    CHECK_INITIALISER(backlight_counters, BACKLIGHT_COUNTERS_INIT);
     CHECK_INITIALISER(backlight_problem, BACKLIGHT_PROBLEM_INIT);
     CHECK_INITIALISER(backlight_tile_config, BACKLIGHT_TILE_CONFIG_INIT);
+    CHECK_INITIALISER(backlight_kernel_resources, BACKLIGHT_KERNEL_RESOURCES_INIT);
     CHECK_INITIALISER(backlight_tensors, BACKLIGHT_TENSORS_INIT);
     CHECK_INITIALISER(backlight_tune_options, BACKLIGHT_TUNE_OPTIONS_INIT);
+    CHECK_INITIALISER(backlight_tune_result, BACKLIGHT_TUNE_RESULT_INIT);
 }
 
 static void test_version(void) {
@@ -227,6 +231,9 @@ static void test_newer_structs(void) {
                   "problem.struct_size is 144 and byte 136 is 1: what is beyond the 136 bytes",
                   api.backlight_runtime_backward(runtime, &newer.known, NULL, &plan));
     CHECK(plan == NULL);
+    counted.known.struct_size = 0;
+    CHECK_REFUSED(BACKLIGHT_INVALID_ARGUMENT, "backlight_counters_init sets it",
+                  api.backlight_runtime_counters(runtime, &counted.known));
     counted.known.struct_size = sizeof(counted);
     CHECK_TAKEN(api.backlight_runtime_counters(runtime, &counted.known));
     CHECK(counted.known.struct_size == sizeof(counted) && counted.later == 0);
@@ -350,8 +357,14 @@ static void test_refused_options(void) {
     CHECK_REFUSED(BACKLIGHT_INVALID_ARGUMENT, "cache_layers[1].pack is null and pack_bytes is 5",
                   api.backlight_runtime_create(&options, &runtime));
     layers[1].pack_bytes = 0;
+    layers[0].path = BACKLIGHT_TEST_CACHE;
+    CHECK_REFUSED(
+        BACKLIGHT_INVALID_ARGUMENT,
+        "cache_layers[1] has the name '', the path '' and a pack of 0 bytes: it must have",
+        api.backlight_runtime_create(&options, &runtime));
     layers[1].struct_size = 48;
-    CHECK_REFUSED(BACKLIGHT_INVALID_ARGUMENT, "cache_layers[1].struct_size",
+    CHECK_REFUSED(BACKLIGHT_INVALID_ARGUMENT,
+                  "cache_layers[1].struct_size is 48: it must be that of cache_layers[0], 40",
                   api.backlight_runtime_create(&options, &runtime));
 }
 

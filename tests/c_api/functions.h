@@ -10,11 +10,13 @@
     X(backlight_version_number)        \
     X(backlight_status_name)           \
     X(backlight_last_error_message)    \
+    X(backlight_cache_layer_init)      \
     X(backlight_runtime_options_init)  \
     X(backlight_runtime_create)        \
     X(backlight_runtime_destroy)       \
     X(backlight_runtime_target)        \
     X(backlight_runtime_device_name)   \
+    X(backlight_counters_init)         \
     X(backlight_runtime_counters)      \
     X(backlight_runtime_layer_hits)    \
     X(backlight_problem_init)          \
@@ -29,11 +31,13 @@
     X(backlight_plan_problem)          \
     X(backlight_plan_config)           \
     X(backlight_plan_workspace_bytes)  \
+    X(backlight_kernel_resources_init) \
     X(backlight_plan_kernel_count)     \
     X(backlight_plan_kernel_resources) \
     X(backlight_tensors_init)          \
     X(backlight_plan_run)              \
     X(backlight_tune_options_init)     \
+    X(backlight_tune_result_init)      \
     X(backlight_runtime_tune)
 
 struct functions {

@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <new>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "attention/validation.hpp"
 #include "c_api/guard.hpp"
 #include "c_api/structs.hpp"
 #include "test_support.hpp"
@@ -209,6 +213,23 @@ TEST_CASE("options and tensors arrive in C++ field by field") {
     CHECK(tensors.seqused_kv == &arrays[3]);
 }
 
+TEST_CASE("a layer of another size than the first is refused before it is read") {
+    // The second layer's bytes are the last of the memory: a sanitizer tells who reads beyond.
+    std::vector<backlight_cache_layer> layers(2, BACKLIGHT_CACHE_LAYER_INIT);
+    backlight_runtime_options options = BACKLIGHT_RUNTIME_OPTIONS_INIT;
+    options.cache_layers = layers.data();
+    options.cache_layer_count = layers.size();
+    for (const std::size_t size : {0, 8, 48, 4096, 1 << 20}) {
+        layers[1].struct_size = size;
+        check_refused(ErrorCode::invalid_argument,
+                      {"cache_layers[1].struct_size is " + std::to_string(size) +
+                       ": it must be that of cache_layers[0], 40"},
+                      [&] { options_of(&options); });
+    }
+    layers[1].struct_size = sizeof(backlight_cache_layer);
+    CHECK(options_of(&options).cache_layers.size() == 2);
+}
+
 TEST_CASE("an error of the C API has the status and the very text of the C++ one") {
     auto& driver = fresh_driver();
     const Handles c;
@@ -258,6 +279,31 @@ TEST_CASE("an error of the C API has the status and the very text of the C++ one
             driver.fake_fail_next("cuLibraryLoadData", CUDA_ERROR_OUT_OF_MEMORY);
             return backlight_runtime_backward(other.runtime, &c_problem, &c_v2, &plan);
         });
+}
+
+TEST_CASE("operations and bytes of a problem that plans refuse are refused alike") {
+    std::array<AttentionProblem, 5> refused;
+    refused.fill(problem);
+    refused[0].seqlen_q = -64;
+    refused[1].head_dim = -1;
+    refused[2].window_left = -5;
+    refused[3].heads_kv = 0;
+    refused[4].packed = PackedSequences{.total_q = 1, .total_kv = -1};
+    for (const AttentionProblem& one : refused) {
+        const backlight_problem c_problem = problem_in_c(one);
+        double figure = 5;
+        for (const auto call : {backlight_backward_flops, backlight_backward_bytes}) {
+            check_same_refusal([&] { attention::validate(one); },
+                               [&] { return call(&c_problem, &figure); });
+        }
+        CHECK(figure == 5);
+    }
+    const backlight_problem c_problem = problem_in_c(problem);
+    double figure = 0;
+    CHECK(backlight_backward_flops(&c_problem, &figure) == BACKLIGHT_SUCCESS);
+    CHECK(figure == backward_flops(problem));
+    CHECK(backlight_backward_bytes(&c_problem, &figure) == BACKLIGHT_SUCCESS);
+    CHECK(figure == backward_bytes(problem));
 }
 
 TEST_CASE("a struct of an older header has the defaults of what it lacks") {
@@ -339,4 +385,15 @@ TEST_CASE("the tuner tells a C callback how far it is") {
     CHECK(options.retime);
     options.progress({.stage = "screen", .done = 2, .total = 9});
     CHECK(told == "screen 2 of 9, 48");
+}
+
+TEST_CASE("a budget of the tuner that is not above 0 is refused by its name in C") {
+    backlight_tune_options c = BACKLIGHT_TUNE_OPTIONS_INIT;
+    for (const auto& [seconds, text] :
+         {std::pair{0.0, "0"}, {-2.5, "-2.5"}, {double{NAN}, "nan"}}) {
+        c.budget_seconds = seconds;
+        check_refused(ErrorCode::invalid_argument,
+                      {"budget_seconds is " + std::string(text) + ": it must be above 0"},
+                      [&] { tune_options_of(&c); });
+    }
 }

@@ -112,10 +112,10 @@ TEST_CASE("a configuration for wide heads is refused by each of its rules") {
     refused_config(config, "block_q is 64: it must be 32");
     config = good;
     config.converts_d_q = true;
-    refused_config(config, "converts_d_q is 1: it must be 0");
+    refused_config(config, "converts_d_q is true: it must be false for mma_resident");
     // The same, of a preset that is fitted.
     refused_config(attention::fitted_config(kernel_preset("v5"), problem, blackwell()),
-                   "converts_d_q is 1: it must be 0");
+                   "converts_d_q is true: it must be false for mma_resident");
     config = good;
     problem.head_dim = 256;
     check_refused(ErrorCode::shared_memory_exceeded, {"stages=2", "101376"},

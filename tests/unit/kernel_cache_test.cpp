@@ -236,12 +236,19 @@ TEST_CASE("layers are looked in in their order and hits are counted by layer and
 
 TEST_CASE("a layer must have a path or a pack and not both") {
     const std::string pack = "some bytes";
-    check_refused(ErrorCode::invalid_argument, {"cache_layers", "'mine'", "neither"},
-                  [] { Bench bench({.cache_layers = {{.name = "mine"}}}); });
-    check_refused(ErrorCode::invalid_argument, {"cache_layers", "'mine'", "both"}, [&] {
-        Bench bench({.cache_layers = {
-                         {.name = "mine", .path = "p", .pack = std::as_bytes(std::span(pack))}}});
-    });
+    check_refused(
+        ErrorCode::invalid_argument,
+        {"cache_layers[0] has the name 'mine', the path '' and a pack of 0 bytes: it must have "
+         "one of path and pack"},
+        [] { Bench bench({.cache_layers = {{.name = "mine"}}}); });
+    check_refused(
+        ErrorCode::invalid_argument,
+        {"cache_layers[1] has the name '', the path 'p' and a pack of 10 bytes: it must have one "
+         "of path and pack"},
+        [&] {
+            Bench bench({.cache_layers = {{.path = "q"},
+                                          {.path = "p", .pack = std::as_bytes(std::span(pack))}}});
+        });
 }
 
 TEST_CASE("a refused cubin is replaced from the next layer and then by a compile and stays away") {

@@ -114,7 +114,7 @@ TEST_CASE("arrays of sequences are demanded of packed problems and refused of ot
                   [&] { attention::validate(odd, packed); });
     BackwardTensors written = packed_tensors();
     written.cu_seqlens_q = static_cast<const std::int32_t*>(written.d_k.data);
-    check_refused(ErrorCode::invalid_argument, {"d_k.data", "cu_seqlens_q.data"},
+    check_refused(ErrorCode::invalid_argument, {"d_k.data and cu_seqlens_q are both"},
                   [&] { attention::validate(written, packed); });
     AttentionProblem dense = packed;
     dense.packed = std::nullopt;
@@ -124,12 +124,22 @@ TEST_CASE("arrays of sequences are demanded of packed problems and refused of ot
                   [&] { attention::validate(given, dense); });
 }
 
+TEST_CASE("batch strides of packed tensors and row sums have no meaning and head strides have") {
+    BackwardTensors tensors = packed_tensors();
+    tensors.q.stride_batch = tensors.d_k.stride_batch = tensors.lse.stride_batch = -5;
+    CHECK_NOTHROW(attention::validate(tensors, packed));
+    tensors.lse.stride_head = -7;
+    check_refused(ErrorCode::invalid_argument, {"lse.stride_head is -7: it must be 0 or more"},
+                  [&] { attention::validate(tensors, packed); });
+}
+
 TEST_CASE("an array of sequences within the workspace is refused by its name") {
     BackwardTensors tensors = packed_tensors();
     auto* const workspace = reinterpret_cast<void*>(0x600);  // NOLINT
-    check_refused(ErrorCode::invalid_argument, {"cu_seqlens_kv.data", "workspace"}, [&] {
-        attention::validate_workspace(tensors, workspace, 1 << 20, 1 << 20, packed);
-    });
+    check_refused(ErrorCode::invalid_argument,
+                  {"cu_seqlens_kv is 0x600, within the workspace of 1048576 bytes"}, [&] {
+                      attention::validate_workspace(tensors, workspace, 1 << 20, 1 << 20, packed);
+                  });
 }
 
 TEST_CASE("one set of kernels serves every number and every total of packed sequences") {

@@ -168,6 +168,7 @@ TEST_CASE("a stride over a single index counts for nothing, whatever it is") {
         for (const NamedOutput& output : outputs) {
             (tensors.*output.view).stride_batch = (tensors.*output.view).stride_head = stride;
         }
+        tensors.lse.stride_batch = tensors.lse.stride_head = stride;
         CHECK_NOTHROW(validate(tensors, single));
     }
 }
@@ -175,10 +176,12 @@ TEST_CASE("a stride over a single index counts for nothing, whatever it is") {
 TEST_CASE("row sums with negative strides are refused") {
     BackwardTensors tensors = good_tensors();
     tensors.lse.stride_head = -256;
-    refused(tensors, good_problem, {"lse.stride_head is -256", "negative"});
+    refused(tensors, good_problem,
+            {"lse.stride_head is -256: it must be 0 or more and below 2^39 elements"});
     tensors = good_tensors();
     tensors.lse.stride_batch = -1;
-    refused(tensors, good_problem, {"lse.stride_batch is -1", "negative"});
+    refused(tensors, good_problem,
+            {"lse.stride_batch is -1: it must be 0 or more and below 2^39 elements"});
 }
 
 TEST_CASE("an output that overlaps itself is refused, while an input may") {
@@ -313,6 +316,24 @@ TEST_CASE("tensors of length 0 are not looked at") {
     tensors.k = tensors.v = ConstTensorView{};
     tensors.d_k = tensors.d_v = {};
     CHECK_NOTHROW(validate(tensors, problem));
+}
+
+TEST_CASE("tensors of length 0 may point where an output does, as views of one buffer do") {
+    AttentionProblem problem = good_problem;
+    problem.seqlen_q = 0;
+    BackwardTensors tensors = good_tensors(problem);
+    tensors.q.data = tensors.o.data = tensors.d_o.data = tensors.d_q.data = tensors.d_k.data;
+    tensors.lse.data = static_cast<const float*>(tensors.d_k.data);
+    CHECK_NOTHROW(validate(tensors, problem));
+    tensors.v.data = tensors.d_v.data;
+    refused(tensors, problem, {"d_v.data", "v.data", "memory of its own"});
+    problem = good_problem;
+    problem.seqlen_kv = 0;
+    tensors = good_tensors(problem);
+    tensors.k.data = tensors.v.data = tensors.d_k.data = tensors.d_v.data = tensors.d_q.data;
+    CHECK_NOTHROW(validate(tensors, problem));
+    tensors.lse.data = static_cast<const float*>(tensors.d_q.data);
+    refused(tensors, problem, {"d_q.data and lse.data are both", "memory of its own"});
 }
 
 TEST_CASE("zeros reach every element of a gradient and nothing between its rows") {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include "validation_test_support.hpp"
 
@@ -18,8 +19,7 @@ TEST_CASE("extents below 1 or above 2^30 are refused by name, value and rule") {
     for (const Extent& extent : {Extent{"batch", &AttentionProblem::batch},
                                  {"heads", &AttentionProblem::heads},
                                  {"seqlen_q", &AttentionProblem::seqlen_q},
-                                 {"seqlen_kv", &AttentionProblem::seqlen_kv},
-                                 {"head_dim", &AttentionProblem::head_dim}}) {
+                                 {"seqlen_kv", &AttentionProblem::seqlen_kv}}) {
         const bool length = std::string_view(extent.name).starts_with("seqlen");
         for (const std::int64_t bad :
              {std::int64_t{0}, std::int64_t{-1}, (std::int64_t{1} << 30) + 1, std::int64_t{1} << 62,
@@ -62,15 +62,16 @@ TEST_CASE("a head dimension is a multiple of 8 up to 256 for keys and for values
         problem.head_dim_v = 264 - good;
         CHECK_NOTHROW(validate(problem));
     }
-    for (const std::int64_t bad : {1, 4, 12, 100, 264, 512}) {
+    for (const std::int64_t bad :
+         {std::int64_t{0}, std::int64_t{-8}, std::int64_t{1}, std::int64_t{4}, std::int64_t{12},
+          std::int64_t{100}, std::int64_t{264}, std::int64_t{512}, largest, -largest - 1}) {
         AttentionProblem problem = good_problem;
         problem.head_dim = bad;
-        const std::string value = std::to_string(bad);
-        refused(ErrorCode::unsupported, problem, {"head_dim is " + value, "multiple of 8", "256"});
+        const std::string rule = std::to_string(bad) + ": it must be a multiple of 8 from 8 to 256";
+        refused(ErrorCode::unsupported, problem, {"head_dim is " + rule});
         problem.head_dim = 64;
         problem.head_dim_v = bad;
-        refused(ErrorCode::unsupported, problem,
-                {"head_dim_v is " + value, "multiple of 8", "256"});
+        refused(ErrorCode::unsupported, problem, {"head_dim_v is " + rule});
     }
 }
 
@@ -124,15 +125,23 @@ TEST_CASE("a grid of the main kernel above 2^31 - 1 blocks is refused") {
     refused(kernel_preset("v3"), problem, {"batch · heads", "main", "2^31 - 1"});
 }
 
-TEST_CASE("a softmax scale that is not finite is refused, while zero and negative ones are not") {
-    for (const float bad :
-         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
-          -std::numeric_limits<float>::infinity()}) {
+TEST_CASE("a softmax scale is a number of magnitude up to 1e38, also zero and negative") {
+    struct Refused {
+        float scale;
+        std::string_view text;
+    };
+    constexpr float infinite = std::numeric_limits<float>::infinity();
+    for (const auto& [bad, text] :
+         {Refused{std::numeric_limits<float>::quiet_NaN(), "softmax_scale is nan:"},
+          {infinite, "softmax_scale is inf:"},
+          {-infinite, "softmax_scale is -inf:"},
+          {2e38F, "softmax_scale is 2e+38:"},
+          {-2e38F, "softmax_scale is -2e+38:"}}) {
         AttentionProblem problem = good_problem;
         problem.softmax_scale = bad;
-        refused(ErrorCode::invalid_argument, problem, {"softmax_scale is", "finite"});
+        refused(ErrorCode::invalid_argument, problem, {text, "it must be from -1e38 to 1e38"});
     }
-    for (const float good : {0.0F, -1.0F, 1e-30F}) {
+    for (const float good : {0.0F, -1.0F, 1e-30F, 1e38F, -1e38F}) {
         AttentionProblem problem = good_problem;
         problem.softmax_scale = good;
         CHECK_NOTHROW(validate(problem));

@@ -152,6 +152,11 @@ typedef struct backlight_cache_layer {
 #define BACKLIGHT_CACHE_LAYER_INIT \
     { sizeof(backlight_cache_layer), NULL, NULL, NULL, 0 }
 
+/* Writes the defaults into a struct of that size, for languages without these macros; likewise
+ * those below. */
+BACKLIGHT_API backlight_status backlight_cache_layer_init(backlight_cache_layer* layer,
+                                                          size_t struct_size);
+
 /* Texts and paths that are null or empty mean the environment variable, then the usual place
  * (docs/using_the_library.md). All is copied, but for packs. */
 typedef struct backlight_runtime_options {
@@ -180,8 +185,6 @@ typedef struct backlight_runtime_options {
             (uint64_t)1 << 30, 0, 0                                               \
     }
 
-/* Writes the defaults into a struct of that size, for languages without these macros; likewise
- * those below. */
 BACKLIGHT_API backlight_status backlight_runtime_options_init(backlight_runtime_options* options,
                                                               size_t struct_size);
 
@@ -218,6 +221,9 @@ typedef struct backlight_counters {
 
 #define BACKLIGHT_COUNTERS_INIT \
     { sizeof(backlight_counters), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+BACKLIGHT_API backlight_status backlight_counters_init(backlight_counters* counters,
+                                                       size_t struct_size);
 
 BACKLIGHT_API backlight_status backlight_runtime_counters(const backlight_runtime* runtime,
                                                           backlight_counters* counters);
@@ -309,7 +315,7 @@ BACKLIGHT_API backlight_status backlight_kernel_preset(const char* name,
                                                        backlight_tile_config* config);
 
 /* Floating-point operations of the five products of the backward, as rates are formed from, and the
- * fewest bytes that it moves. */
+ * fewest bytes that it moves. Problems that no plan would be made for are refused alike. */
 BACKLIGHT_API backlight_status backlight_backward_flops(const backlight_problem* problem,
                                                         double* flops);
 BACKLIGHT_API backlight_status backlight_backward_bytes(const backlight_problem* problem,
@@ -369,6 +375,9 @@ typedef struct backlight_kernel_resources {
 
 #define BACKLIGHT_KERNEL_RESOURCES_INIT \
     { sizeof(backlight_kernel_resources), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+BACKLIGHT_API backlight_status
+backlight_kernel_resources_init(backlight_kernel_resources* resources, size_t struct_size);
 
 /* In the order of launch; none of a problem without scores. */
 BACKLIGHT_API backlight_status backlight_plan_kernel_count(const backlight_plan* plan,
@@ -495,6 +504,9 @@ typedef struct backlight_tune_result {
 
 #define BACKLIGHT_TUNE_RESULT_INIT \
     { sizeof(backlight_tune_result), 0, 0, 0, 0, 0, 0, 0 }
+
+BACKLIGHT_API backlight_status backlight_tune_result_init(backlight_tune_result* result,
+                                                          size_t struct_size);
 
 /* Times configurations on the device, keeps the figures in the tuning database, and lets
  * backlight_runtime_backward use the best from now on. The device's context must be current in the

@@ -115,8 +115,10 @@ struct AttentionProblem {
     /// and rounded as without; only fp32 gradients can be. An empty problem leaves them as they
     /// are.
     bool accumulate_gradients = false;
-    /// Multiplies Q·Kᵀ before the softmax; 1/√head_dim where not given. Any finite
-    /// value up to 1e38, also zero and negative.
+    /// Multiplies Q·Kᵀ before the softmax; 1/√head_dim where not given. From −1e38 to 1e38, also
+    /// zero; other values are refused. Scores are rounded to fp32: gradients are accurate while
+    /// 2^-24 · |softmax_scale · q·k|, that rounding, is far below 1. Beyond, P is the exponential
+    /// of an error, and gradients may be anything, infinite and NaN as well.
     std::optional<float> softmax_scale = std::nullopt;
     /// Every run on the same inputs gives the same bits, in dQ too. (dK and dV are the same bits
     /// always.)

@@ -52,8 +52,8 @@ struct ConstRowView {
 /// dimension are then one place, as in a tensor that PyTorch has expanded (but for head_dim, which
 /// is contiguous). Of outputs it is positive: they must not overlap themselves, and no two outputs,
 /// nor an output and an input, may start at the same address. None may start within the workspace.
-/// `lse` is 4-byte aligned, its strides from 0 to below 2^39. A tensor of length 0 is not looked
-/// at: its pointer may be null.
+/// `lse` is 4-byte aligned, its strides over extents above 1 from 0 to below 2^39. A tensor of
+/// length 0 is not looked at: its pointer may be null, or that of another.
 ///
 /// Packed sequences: tensors are (heads, total_q or total_kv, head_dim), LSE is (heads, total_q),
 /// and batch strides have no meaning. Sequence i has the rows cu_seqlens[i] … cu_seqlens[i + 1] of

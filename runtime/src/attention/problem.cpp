@@ -172,7 +172,8 @@ double attended_pairs(const AttentionProblem& problem) noexcept {
     const double all =
         static_cast<double>(problem.seqlen_q) * static_cast<double>(problem.seqlen_kv);
     const bool masked = problem.causal || problem.window_left || problem.window_right;
-    if (!masked || problem.is_empty()) {
+    // Below 0 the sums of pairs_up_to have no meaning; such problems are refused elsewhere.
+    if (!masked || problem.is_empty() || problem.seqlen_q < 0 || problem.seqlen_kv < 0) {
         return all;
     }
     const attention::MaskBand band(problem);

@@ -42,6 +42,17 @@ Dimensions dimensions(const Extents& extents, const ConstTensorView& view) {
 /// Inputs may be broadcast: with a stride of 0 all indices of the dimension are one place.
 enum class Use { input, output };
 
+void require_stride(std::string_view name, const Dimension& dimension, Use use) {
+    if (dimension.extent == 1) {
+        return;  // Never stepped over.
+    }
+    const bool output = use == Use::output;
+    if (dimension.stride < (output ? 1 : 0) || dimension.stride >= stride_limit) {
+        refuse(fmt::format("{}.stride_{} is {}: it must be {} and below 2^39 elements", name,
+                           dimension.name, dimension.stride, output ? "positive" : "0 or more"));
+    }
+}
+
 void require_tensor(std::string_view name, const ConstTensorView& view,
                     const Dimensions& dimensions, std::int64_t element_bytes, Use use) {
     // TMA demands it of a stride; vector loads and stores do too.
@@ -54,16 +65,8 @@ void require_tensor(std::string_view name, const ConstTensorView& view,
         refuse(fmt::format("{}.data is {:#x}: it must be a multiple of 16 bytes", name, address));
     }
     for (const Dimension& dimension : dimensions) {
-        if (dimension.extent == 1) {
-            continue;  // Never stepped over.
-        }
-        const bool output = use == Use::output;
-        if (dimension.stride < (output ? 1 : 0) || dimension.stride >= stride_limit) {
-            refuse(fmt::format("{}.stride_{} is {}: it must be {} and below 2^39 elements", name,
-                               dimension.name, dimension.stride,
-                               output ? "positive" : "0 or more"));
-        }
-        if (dimension.stride % stride_unit != 0) {
+        require_stride(name, dimension, use);
+        if (dimension.extent != 1 && dimension.stride % stride_unit != 0) {
             refuse(
                 fmt::format("{}.stride_{} is {}: it must be a multiple of {} elements (16 bytes)",
                             name, dimension.name, dimension.stride, stride_unit));
@@ -161,20 +164,25 @@ void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
             continue;
         }
         require_no_self_overlap(tensor.name, extents, tensor.extents.head_dim);
-        const auto require_own_memory = [&](std::string_view other, const void* data) {
+        const auto require_own_memory = [&](std::string_view other, std::string_view member,
+                                            const void* data) {
             if (data == tensor.view.data) {
                 refuse(
-                    fmt::format("{}.data and {}.data are both {}: an output needs memory of its "
+                    fmt::format("{}.data and {}{} are both {}: an output needs memory of its "
                                 "own",
-                                tensor.name, other, data));
+                                tensor.name, other, member, data));
             }
         };
         for (std::size_t j = 0; j < i; ++j) {
-            require_own_memory(all[j].name, all[j].view.data);
+            if (all[j].extents.seqlen != 0) {
+                require_own_memory(all[j].name, ".data", all[j].view.data);
+            }
         }
-        require_own_memory("lse", tensors.lse.data);
+        if (queries.seqlen != 0) {
+            require_own_memory("lse", ".data", tensors.lse.data);
+        }
         for (const auto& [name, data] : sequence_arrays(tensors)) {
-            require_own_memory(name, data);
+            require_own_memory(name, "", data);
         }
     }
     validate_sequence_arrays(tensors, problem);
@@ -188,13 +196,10 @@ void validate(const BackwardTensors& tensors, const AttentionProblem& problem) {
     if (lse % alignof(float) != 0) {
         refuse(fmt::format("lse.data is {:#x}: it must be a multiple of 4 bytes", lse));
     }
-    for (const std::int64_t stride : {tensors.lse.stride_batch, tensors.lse.stride_head}) {
-        if (stride < 0 || stride >= stride_limit) {
-            refuse(
-                fmt::format("lse.stride_batch is {} and lse.stride_head is {}: neither may be "
-                            "negative, and both must be below 2^39 elements",
-                            tensors.lse.stride_batch, tensors.lse.stride_head));
-        }
+    const std::array<Dimension, 2> rows = {{{"batch", queries.batch, tensors.lse.stride_batch},
+                                            {"head", queries.heads, tensors.lse.stride_head}}};
+    for (const Dimension& dimension : rows) {
+        require_stride("lse", dimension, Use::input);
     }
 }
 
@@ -219,15 +224,15 @@ void validate_workspace(const BackwardTensors& tensors, const void* workspace,
     }
     const auto arrays = sequence_arrays(tensors);
     const std::array<std::pair<std::string_view, const void*>, 13> all = {{
-        {"q", tensors.q.data},
-        {"k", tensors.k.data},
-        {"v", tensors.v.data},
-        {"o", tensors.o.data},
-        {"d_o", tensors.d_o.data},
-        {"lse", tensors.lse.data},
-        {"d_q", tensors.d_q.data},
-        {"d_k", tensors.d_k.data},
-        {"d_v", tensors.d_v.data},
+        {"q.data", tensors.q.data},
+        {"k.data", tensors.k.data},
+        {"v.data", tensors.v.data},
+        {"o.data", tensors.o.data},
+        {"d_o.data", tensors.d_o.data},
+        {"lse.data", tensors.lse.data},
+        {"d_q.data", tensors.d_q.data},
+        {"d_k.data", tensors.d_k.data},
+        {"d_v.data", tensors.d_v.data},
         arrays[0],
         arrays[1],
         arrays[2],
@@ -237,7 +242,7 @@ void validate_workspace(const BackwardTensors& tensors, const void* workspace,
         // Unsigned: an address below the workspace is far above it.
         if (reinterpret_cast<std::uintptr_t>(data) - address < needed_bytes) {
             refuse(
-                fmt::format("{}.data is {}, within the workspace of {} bytes at {}: it needs "
+                fmt::format("{} is {}, within the workspace of {} bytes at {}: it needs "
                             "memory of its own",
                             name, data, needed_bytes, workspace));
         }

@@ -33,8 +33,7 @@ void require_extent(std::string_view field, std::int64_t value, std::int64_t lea
 }
 
 void require_head_dim(std::string_view field, std::int64_t value) {
-    require_extent(field, value);
-    if (value > 256 || value % 8 != 0) {
+    if (value < 8 || value > 256 || value % 8 != 0) {
         throw Error(
             ErrorCode::unsupported,
             fmt::format("{} is {}: it must be a multiple of 8 from 8 to 256", field, value));
@@ -124,7 +123,7 @@ void validate(const AttentionProblem& problem) {
     // The kernels multiply it by log2(e).
     constexpr float largest_scale = 1e38F;
     if (problem.softmax_scale && !(std::abs(*problem.softmax_scale) <= largest_scale)) {
-        refuse(fmt::format("softmax_scale is {}: it must be finite, and at most 1e38",
+        refuse(fmt::format("softmax_scale is {}: it must be from -1e38 to 1e38",
                            *problem.softmax_scale));
     }
     // batch · heads cannot overflow: each is below 2^31.
@@ -209,8 +208,12 @@ void validate_mma_resident(const TileConfig& config, const AttentionProblem& pro
                 "it must be 8 for mma_resident at head dimensions above 128");
         require(config.stages == 1 || config.stages == 2, "stages", config.stages,
                 "it must be 1 or 2 for mma_resident at head dimensions above 128");
-        require(!config.converts_d_q, "converts_d_q", 1,
-                "it must be 0 (false) for mma_resident at head dimensions above 128");
+        if (config.converts_d_q) {
+            refuse(
+                fmt::format("converts_d_q is true: it must be false for mma_resident at head "
+                            "dimensions above 128 (configuration {})",
+                            to_string(config)));
+        }
         return;
     }
     require(config.warps == 4, "warps", config.warps, "it must be 4 for mma_resident");

@@ -63,15 +63,16 @@ std::string text_of(const char* text) {
 
 CacheLayer layer_of(const backlight_runtime_options& options, std::size_t index) {
     // Elements are as large as the caller's header has them.
-    const std::size_t size = options.cache_layers->struct_size;
+    const std::size_t size = struct_size_of(options.cache_layers);
     const auto* first = reinterpret_cast<const unsigned char*>(options.cache_layers);
     const auto* given = reinterpret_cast<const backlight_cache_layer*>(first + index * size);
     const std::string name = fmt::format("cache_layers[{}]", index);
-    const backlight_cache_layer layer = read(given, name);
-    if (layer.struct_size != size) {
+    // Before anything is read by it: only the first one's size was ever checked against memory.
+    if (const std::size_t own = struct_size_of(given); own != size) {
         refuse(fmt::format("{}.struct_size is {}: it must be that of cache_layers[0], {}", name,
-                           layer.struct_size, size));
+                           own, size));
     }
+    const backlight_cache_layer layer = read(given, name);
     if (layer.pack == nullptr && layer.pack_bytes != 0) {
         refuse(fmt::format("{}.pack is null and pack_bytes is {}: it must be 0", name,
                            layer.pack_bytes));
@@ -245,6 +246,10 @@ TuneOptions tune_options_of(const backlight_tune_options* given) {
     }
     const backlight_tune_options c = read(given, "options");
     require_zero("options.reserved", c.reserved);
+    // Here, for the field of C++ has another name.
+    if (!(c.budget_seconds > 0)) {
+        refuse(fmt::format("budget_seconds is {}: it must be above 0", c.budget_seconds));
+    }
     TuneOptions options{.kernel_family = text_of(c.kernel_family),
                         .budget = std::chrono::duration<double>(c.budget_seconds),
                         .compile_threads = c.compile_threads,

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "attention/validation.hpp"
 #include "c_api/guard.hpp"
 #include "c_api/handles.hpp"
 #include "c_api/structs.hpp"
@@ -7,19 +8,18 @@
 using namespace backlight;
 using namespace backlight::c_api;
 
+namespace {
+
+/// Figures of what no plan would be made for would be nonsense.
+AttentionProblem valid_problem_of(const backlight_problem* given) {
+    const AttentionProblem problem = problem_of(given);
+    attention::validate(problem);
+    return problem;
+}
+
+}  // namespace
+
 extern "C" {
-
-backlight_status backlight_problem_init(backlight_problem* problem, size_t struct_size) {
-    return guarded([&] { initialise(problem, "problem", struct_size); });
-}
-
-backlight_status backlight_tile_config_init(backlight_tile_config* config, size_t struct_size) {
-    return guarded([&] { initialise(config, "config", struct_size); });
-}
-
-backlight_status backlight_tensors_init(backlight_tensors* tensors, size_t struct_size) {
-    return guarded([&] { initialise(tensors, "tensors", struct_size); });
-}
 
 const char* backlight_kernel_preset_name(size_t index) {
     const auto presets = kernel_presets();
@@ -34,11 +34,11 @@ backlight_status backlight_kernel_preset(const char* name, backlight_tile_config
 }
 
 backlight_status backlight_backward_flops(const backlight_problem* problem, double* flops) {
-    return guarded([&] { required(flops, "flops") = backward_flops(problem_of(problem)); });
+    return guarded([&] { required(flops, "flops") = backward_flops(valid_problem_of(problem)); });
 }
 
 backlight_status backlight_backward_bytes(const backlight_problem* problem, double* bytes) {
-    return guarded([&] { required(bytes, "bytes") = backward_bytes(problem_of(problem)); });
+    return guarded([&] { required(bytes, "bytes") = backward_bytes(valid_problem_of(problem)); });
 }
 
 void backlight_plan_destroy(backlight_plan* plan) {

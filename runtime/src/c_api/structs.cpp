@@ -12,13 +12,6 @@ namespace backlight::c_api {
 
 namespace {
 
-/// Any of a caller's fields may be unset, and so unaligned reads are as likely as any other.
-std::size_t struct_size_of(const void* given) {
-    std::size_t size = 0;
-    std::memcpy(&size, given, sizeof(size));
-    return size;
-}
-
 std::size_t checked_size(const void* given, std::string_view name, std::string_view init,
                          std::size_t least_bytes) {
     if (given == nullptr) {
@@ -30,6 +23,12 @@ std::size_t checked_size(const void* given, std::string_view name, std::string_v
 }
 
 }  // namespace
+
+std::size_t struct_size_of(const void* given) {
+    std::size_t size = 0;
+    std::memcpy(&size, given, sizeof(size));
+    return size;
+}
 
 void check_size(std::size_t size, std::string_view name, std::string_view init,
                 std::size_t least_bytes) {

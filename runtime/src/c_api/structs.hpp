@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 
 #include "backlight/backlight.h"
 #include "backlight/problem.hpp"
@@ -26,7 +27,8 @@ struct StructOf;
         static constexpr std::string_view init = #type "_init";         \
         static constexpr std::size_t least_bytes = first_version_bytes; \
         static type defaults() { return type initialiser; }             \
-    }
+    };                                                                  \
+    static_assert(std::is_function_v<decltype(type##_init)>, "errors name it")
 // Sizes on a 64-bit machine, written out, so that none follows a field that is added.
 BACKLIGHT_STRUCT(backlight_runtime_options, BACKLIGHT_RUNTIME_OPTIONS_INIT, 80);
 BACKLIGHT_STRUCT(backlight_cache_layer, BACKLIGHT_CACHE_LAYER_INIT, 40);
@@ -42,6 +44,10 @@ BACKLIGHT_STRUCT(backlight_tune_result, BACKLIGHT_TUNE_RESULT_INIT, 48);
 /// How large a struct may be that this library reads or fills: what is larger has no size that was
 /// ever set.
 inline constexpr std::size_t most_struct_bytes = 4096;
+
+/// The struct_size of a caller's struct, unchecked. Any of a caller's fields may be unset, and so
+/// unaligned reads are as likely as any other.
+std::size_t struct_size_of(const void* given);
 
 /// Copies what the caller's struct has over the defaults in `known`, of `bytes` bytes. Throws
 /// `invalid_argument` where `given` is null, its size is none, or what `known` lacks is not zero.

@@ -43,12 +43,15 @@ std::string name_of(const KernelRequest& request, const Backend& backend) {
 
 cache::LayeredCacheOptions cache_options(const KernelStoreOptions& options) {
     cache::LayeredCacheOptions result;
-    for (const CacheLayer& layer : options.cache_layers) {
+    for (std::size_t i = 0; i < options.cache_layers.size(); ++i) {
+        const CacheLayer& layer = options.cache_layers[i];
         if (layer.path.empty() == layer.pack.empty()) {
-            throw Error(ErrorCode::invalid_argument,
-                        fmt::format("cache_layers: the layer '{}' has {}: it must have one of "
-                                    "path and pack",
-                                    layer.name, layer.path.empty() ? "neither" : "both"));
+            // The name may be empty.
+            throw Error(
+                ErrorCode::invalid_argument,
+                fmt::format("cache_layers[{}] has the name '{}', the path '{}' and a pack of {} "
+                            "bytes: it must have one of path and pack",
+                            i, layer.name, layer.path.string(), layer.pack.size()));
         }
         cache::ReadOnlyLayer read_only{.path = layer.path, .pack = layer.pack};
         if (!layer.name.empty()) {
