@@ -7,6 +7,11 @@ using namespace backlight::c_api;
 
 extern "C" {
 
+backlight_status backlight_runtime_options_init(backlight_runtime_options* options,
+                                                size_t struct_size) {
+    return guarded([&] { initialise(options, "options", struct_size); });
+}
+
 backlight_status backlight_cache_layer_init(backlight_cache_layer* layer, size_t struct_size) {
     return guarded([&] { initialise(layer, "layer", struct_size); });
 }
@@ -30,6 +35,10 @@ backlight_status backlight_kernel_resources_init(backlight_kernel_resources* res
 
 backlight_status backlight_tensors_init(backlight_tensors* tensors, size_t struct_size) {
     return guarded([&] { initialise(tensors, "tensors", struct_size); });
+}
+
+backlight_status backlight_tune_options_init(backlight_tune_options* options, size_t struct_size) {
+    return guarded([&] { initialise(options, "options", struct_size); });
 }
 
 backlight_status backlight_tune_result_init(backlight_tune_result* result, size_t struct_size) {

@@ -29,11 +29,6 @@ backlight_status make_plan(backlight_runtime* runtime, const backlight_problem* 
 
 extern "C" {
 
-backlight_status backlight_runtime_options_init(backlight_runtime_options* options,
-                                                size_t struct_size) {
-    return guarded([&] { initialise(options, "options", struct_size); });
-}
-
 backlight_status backlight_runtime_create(const backlight_runtime_options* options,
                                           backlight_runtime** runtime) {
     return guarded([&] {
@@ -114,10 +109,6 @@ backlight_status backlight_runtime_prepare(backlight_runtime* runtime,
         [](Runtime& owner, const AttentionProblem& asked, const std::optional<TileConfig>& tiles) {
             return tiles ? owner.prepare(asked, *tiles) : owner.prepare(asked);
         });
-}
-
-backlight_status backlight_tune_options_init(backlight_tune_options* options, size_t struct_size) {
-    return guarded([&] { initialise(options, "options", struct_size); });
 }
 
 backlight_status backlight_runtime_tune(backlight_runtime* runtime,
