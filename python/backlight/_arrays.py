@@ -39,7 +39,8 @@ def _naming(name, x):
     except (Error, MemoryError):
         raise
     except Exception as error:
-        raise ArgumentError(f"{name} is a {type(x).__name__}: it must be one that DLPack can pass on: {error}") from error
+        kind = type(x).__name__
+        raise ArgumentError(f"{name} is a {kind}: it must be one that DLPack can pass on: {error}") from error
 
 
 def _device(name, x):

@@ -84,7 +84,10 @@ def _options(causal, window, softmax_scale, deterministic, mask_alignment, bshd,
     left, right = window_of(window)
     check_scale(softmax_scale)
     scale = None if softmax_scale is None else float(softmax_scale)
-    causal, deterministic = flag("causal", causal), flag("deterministic", deterministic)
+    if type(causal) is not bool:
+        causal = flag("causal", causal)
+    if type(deterministic) is not bool:
+        deterministic = flag("deterministic", deterministic)
     return Options(causal, mask_alignment == "top_left", left, right, scale, deterministic, bshd, forward)
 
 
@@ -127,7 +130,7 @@ def attention(
     """
     if not (_is_compiling() or _dispatch_modes() or _is_transformed()):
         # A call like one before is found here.
-        deterministic = deterministic or _is_deterministic()
+        deterministic = _is_deterministic() or deterministic
         given = (causal, window, softmax_scale, enable_gqa, deterministic, layout, mask_alignment, forward)
         call = _find_call(q, k, v, given)
         if call is not None:
@@ -166,7 +169,7 @@ def attention(
     q, k, v = _under_autocast(q, k, v)
     bshd = choice("layout", layout, LAYOUTS) == "bshd"
     options = _options(
-        causal, window, softmax_scale, deterministic or _is_deterministic(), mask_alignment, bshd, forward
+        causal, window, softmax_scale, _is_deterministic() or deterministic, mask_alignment, bshd, forward
     )
     _call.check_dense(q, k, v, bshd, flag("enable_gqa", enable_gqa))
     return torch.ops.backlight.attention_forward(q, k, v, *_values(options))[0]
@@ -185,7 +188,7 @@ def attention_varlen(
     mask_alignment: "bottom_right", as FlashAttention has; "top_left" where cu_seqlens_q and cu_seqlens_kv are one
     tensor, which makes no difference. Gradients of rows that no sequence uses are 0; the output there is undefined.
     """
-    options = _options(causal, window, softmax_scale, deterministic or _is_deterministic(), mask_alignment, False, "auto")
+    options = _options(causal, window, softmax_scale, _is_deterministic() or deterministic, mask_alignment, False, "auto")
     max_seqlens = (max_seqlen_q, max_seqlen_kv)
     arrays = (cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv)
     for name, starts in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_kv", cu_seqlens_kv)):

@@ -48,7 +48,7 @@ def packed_top_left(options, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv)
 
 def check_strided(name, tensor):
     if tensor.is_nested:
-        raise ArgumentTypeError(f"{name} is a nested tensor: it must be a plain one; see attention_varlen")
+        raise ArgumentTypeError(f"{name} is a nested tensor: it must be a plain one")
     if tensor.layout is not torch.strided:
         raise ArgumentTypeError(f"{name}.layout is {tensor.layout}: it must be torch.strided")
 

@@ -10,7 +10,8 @@ ALIGNMENTS = ("top_left", "bottom_right")
 FORWARDS = ("auto", "flash", "cudnn")
 
 _MOST_BOUND = 2**63 - 1
-MOST_LENGTH = 2**31 - 1  # FlashAttention-2 and the kernels count rows in 32 bits.
+MOST_BOUND_OF_FLASH = 2**31 - 1  # FlashAttention-2 keeps its bounds in 32 bits.
+_MOST_LENGTH = 2**30  # The library's own.
 
 
 class Options:
@@ -60,7 +61,7 @@ def window_of(window):
 
 
 def check_bound(name, bound):
-    if isinstance(bound, bool) or not isinstance(bound, numbers.Integral) or not -1 <= bound <= _MOST_BOUND:
+    if isinstance(bound, bool) or not isinstance(bound, (int, numbers.Integral)) or not -1 <= bound <= _MOST_BOUND:
         raise ArgumentError(
             f"{name} is {bound!r}: it must be a whole number below 2**63, or None or -1 for no bound"
         )
@@ -71,8 +72,8 @@ def check_max_seqlen(name, length, kinds=int):
     """`kinds`: the types that are taken. Of a symbolic length, only what it must not be is asked."""
     if isinstance(length, bool) or not isinstance(length, kinds) or length < 0:
         raise ArgumentError(f"{name} is {length!r}: it must be a whole number from 0 on")
-    if isinstance(length, int) and length > MOST_LENGTH:
-        raise ArgumentError(f"{name} is {length!r}: it must be below 2**31")
+    if isinstance(length, int) and length > _MOST_LENGTH:
+        raise ArgumentError(f"{name} is {length!r}: it must be at most {_MOST_LENGTH}")
 
 
 def flag(name, value):
@@ -90,7 +91,9 @@ def choice(name, value, values):
 
 def check_scale(softmax_scale):
     if softmax_scale is not None and not (
-        isinstance(softmax_scale, numbers.Real) and abs(softmax_scale) <= 1e38 and math.isfinite(softmax_scale)
+        isinstance(softmax_scale, (int, float, numbers.Real))
+        and abs(softmax_scale) <= 1e38
+        and math.isfinite(softmax_scale)
     ):
         raise ArgumentError(f"softmax_scale is {softmax_scale!r}: it must be None or a number from -1e38 to 1e38")
     return softmax_scale

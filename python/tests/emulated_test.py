@@ -185,6 +185,15 @@ class Emulated(unittest.TestCase):
                 backlight.attention(*arguments)
             self.assertIsInstance(refusal.exception, backlight.Error)
 
+    @unittest.skipUnless(_call._is_direct, "this PyTorch has no exchange API")
+    def test_row_sums_of_another_type_are_refused_natively(self):
+        plan = support._PLAN(
+            0, False, 1, 2, 2, 64, 64, 64, 64, False, False, -1, -1, 0.125, False, -1, -1, False
+        )  # fmt: skip
+        x, lse = torch.zeros(1, 2, 64, 64, dtype=torch.bfloat16), torch.zeros(1, 2, 64, dtype=torch.int32)
+        with self.assertRaisesRegex(ValueError, "lse is of DLPack's type 0 of 32 bits: it must be fp32"):
+            plan.run(x, x, x, x, x, lse, x, x, x, None, 0, None, None, None, None)
+
     def test_windows_of_any_size_are_taken(self):
         for bound in (2**32, 2**63 - 1):
             self.compare(qkv(), lambda q, k, v: backlight.attention(q, k, v, window=(bound, bound)))

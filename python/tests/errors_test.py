@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import unittest
+from pathlib import Path
 
 try:
     import numpy as np
@@ -77,6 +78,7 @@ class Refused(unittest.TestCase):
             ("causal is 'false': it must be True or False", {"causal": "false"}),
             ("causal is array", {"causal": np.ones(2)}),
             ("deterministic is 'no'", {"deterministic": "no"}),
+            ("deterministic is array", {"deterministic": np.ones(2)}),
             ("enable_gqa is \\[1\\]", {"enable_gqa": [1]}),
         ):
             with self.subTest(words):
@@ -91,7 +93,7 @@ class Refused(unittest.TestCase):
             (TypeError, "cu_seqlens_q.dtype is torch.int64", (starts.long(), starts, 64, 64), {}),
             (ValueError, "cu_seqlens_kv has 2 numbers: it must have 3", (starts, starts[:2], 64, 64), {}),
             (ValueError, "max_seqlen_q is -1: it must be a whole number from 0 on", (starts, starts, -1, 64), {}),
-            (ValueError, f"max_seqlen_q is {2**70}: it must be below 2", (starts, starts, 2**70, 64), {}),
+            (ValueError, f"max_seqlen_q is {2**70}: it must be at most 1073741824", (starts, starts, 2**70, 64), {}),
             (ValueError, "max_seqlen_kv is True", (starts, starts, 64, True), {}),
             (TypeError, "cu_seqlens_kv is a NoneType: it must be a torch.Tensor", (starts, None, 64, 64), {}),
             (ValueError, "seqused_kv has 3 numbers: it must have 2", (starts, starts, 64, 64), {"seqused_kv": starts}),
@@ -142,11 +144,19 @@ class Windows(unittest.TestCase):
 
 @unittest.skipIf(torch.cuda.is_available(), "there is a GPU")
 class WithoutGpu(unittest.TestCase):
-    def test_measuring_host_time_is_refused_in_one_line(self):
-        told = subprocess.run([sys.executable, "-m", "backlight.host_time"], capture_output=True, text=True)
-        self.assertEqual(told.returncode, 1)
-        self.assertIn("finds no CUDA device", told.stderr)
-        self.assertNotIn("Traceback", told.stderr)
+    def test_tools_that_need_one_say_so_in_one_line(self):
+        root = Path(__file__).parents[2]
+        peers = f"import sys; sys.path.insert(0, {str(root / 'tools/peers')!r}); import measurement; "
+        for command in (
+            ["-m", "backlight.host_time"],
+            ["-c", peers + "measurement.Run(None, (), {})"],
+            [root / "docs/examples/train_char_gpt.py", "--small", "--steps", "1"],
+        ):
+            with self.subTest(command):
+                told = subprocess.run([sys.executable, "-W", "ignore", *command], capture_output=True, text=True)
+                self.assertEqual(told.returncode, 1, told.stderr)
+                self.assertIn("finds no CUDA device", told.stderr)
+                self.assertNotIn("Traceback", told.stderr)
 
     def test_calls_of_sdpa_with_fake_tensors_are_routed(self):
         with FakeTensorMode(), backlight.patch_sdpa() as routing:

@@ -1,6 +1,7 @@
 """The package without PyTorch and without a GPU."""
 
 import ctypes
+import os
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from unittest import mock
 
 import backlight
 from emulation import emulate
+from backlight import __main__ as command_module
 from backlight import _arrays, _backlight, _nvrtc, errors
 
 PLAN = (0, False, 1, 1, 1, 64, 64, 64, 64, False, False, -1, -1, 0.125, False, -1, -1, False)
@@ -34,6 +36,19 @@ class Package(unittest.TestCase):
             self.assertIn("without the command", told.stderr)
         else:
             self.assertIn("verify", told.stdout)
+
+    def test_the_command_of_a_build_folder_is_found(self):
+        with tempfile.TemporaryDirectory() as root:
+            package, command = Path(root, "python/package/backlight"), Path(root, "bin/backlight")
+            for folder in (package, command.parent):
+                folder.mkdir(parents=True)
+            command.touch()
+            with (
+                mock.patch.object(command_module, "__file__", str(package / "__main__.py")),
+                mock.patch.object(os, "execve") as execve,
+            ):
+                command_module.main()
+            self.assertTrue(command.samefile(execve.call_args.args[0]))
 
     def test_errors_are_of_pythons_kinds(self):
         for code, kind in (
