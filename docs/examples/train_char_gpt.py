@@ -223,6 +223,8 @@ def main(arguments=None):
     if options.plot_from:
         char_gpt_checks.plot(json.loads(options.plot_from.read_text()), options.plot)
         return 0
+    if options.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("train_char_gpt: device is cuda: it must be cpu where PyTorch finds no CUDA device")
     batches = Batches(read_text(16 << 20), options)
     document = {"shape": {name: getattr(options, name) for name in USUAL}, "steps": options.steps, "seed": options.seed,
                 "text_sha256": batches.digest, "compile": options.compile, "graph": options.graph}  # fmt: skip

@@ -8,8 +8,11 @@ from ._nvrtc import find_nvrtc
 
 
 def main():
-    command = Path(__file__).with_name("bin") / "backlight"
-    if not command.is_file():
+    package = Path(__file__).parent
+    # The latter beside a build folder's own package.
+    commands = [package / "bin" / "backlight", package / "../../../bin/backlight"]
+    command = next((path for path in commands if path.is_file()), None)
+    if command is None:
         sys.exit(
             "backlight: this package was built without the command, for want of Boost.Context "
             "(Debian: libboost-context-dev): install it and the package again"

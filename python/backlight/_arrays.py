@@ -4,10 +4,11 @@ import contextlib
 import sys
 
 from . import _backlight, _nvrtc, _options  # noqa: F401  (_nvrtc tells the library where NVRTC is)
-from .errors import ArgumentError, ArgumentTypeError
+from .errors import ArgumentError, ArgumentTypeError, Error
 
 _CUDA = 2
 _DEVICE_TYPES = {_CUDA}
+_OPTIONAL = ("seqused_q", "seqused_kv")
 
 
 def _torch_tensor(x):
@@ -30,21 +31,35 @@ def _current_stream(x, device):
     return 0
 
 
+@contextlib.contextmanager
+def _naming(name, x):
+    """What an array's own DLPack methods raise names no argument."""
+    try:
+        yield
+    except (Error, MemoryError):
+        raise
+    except Exception as error:
+        kind = type(x).__name__
+        raise ArgumentError(f"{name} is a {kind}: it must be one that DLPack can pass on: {error}") from error
+
+
 def _device(name, x):
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise ArgumentTypeError(f"{name} is a {type(x).__name__}: it must be an array that has __dlpack__")
-    kind, index = x.__dlpack_device__()
-    if int(kind) not in _DEVICE_TYPES:
-        raise ArgumentError(f"{name} is on a device of DLPack's type {int(kind)}: it must be on a CUDA device, type 2")
-    return int(kind), int(index)
+    with _naming(name, x):
+        kind, index = map(int, x.__dlpack_device__())
+    if kind not in _DEVICE_TYPES:
+        raise ArgumentError(f"{name} is on a device of DLPack's type {kind}: it must be on a CUDA device, type 2")
+    return kind, index
 
 
-def _view(x, kind, stream):
-    if _torch_tensor(x):
-        x = x.detach()  # PyTorch exports nothing that requires a gradient.
-    # DLPack calls the default stream 1.
-    capsule = x.__dlpack__(stream=stream or 1) if kind == _CUDA else x.__dlpack__()
-    return _backlight.DlpackView(capsule)
+def _view(name, x, kind, stream):
+    with _naming(name, x):
+        if _torch_tensor(x):
+            x = x.detach()  # PyTorch exports nothing that requires a gradient.
+        # DLPack calls the default stream 1.
+        capsule = x.__dlpack__(stream=stream or 1) if kind == _CUDA else x.__dlpack__()
+        return _backlight.DlpackView(capsule)
 
 
 def _views(arrays, stream):
@@ -55,11 +70,11 @@ def _views(arrays, stream):
         stream = _current_stream(first, device)
     views = {}
     for name, x in arrays.items():
-        if x is None:
+        if x is None and name in _OPTIONAL:
             continue
         if _device(name, x) != (kind, device):
             raise ArgumentError(f"{name} is on device {_device(name, x)[1]}: it must be on that of {first_name}, {device}")
-        views[name] = _view(x, kind, stream)
+        views[name] = _view(name, x, kind, stream)
     return views, device, stream
 
 
@@ -135,16 +150,23 @@ def backward(
     arrays |= {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_kv": cu_seqlens_kv} if packed else {}
     arrays |= {"seqused_q": seqused_q, "seqused_kv": seqused_kv}
     if out is not None:
+        try:
+            out = tuple(out)
+        except TypeError:
+            raise ArgumentTypeError(f"out is a {type(out).__name__}: it must be three arrays") from None
         if len(out) != 3:
             raise ArgumentError(f"out has {len(out)} arrays: it must have 3, for dQ, dK and dV")
         arrays |= dict(zip(("out[0]", "out[1]", "out[2]"), out))
     if packed and (cu_seqlens_q is None or cu_seqlens_kv is None):
         raise ArgumentError("cu_seqlens_q and cu_seqlens_kv must be given together")
     bshd = _options.choice("layout", layout, _options.LAYOUTS) == "bshd"
-    alignment = mask_alignment or ("bottom_right" if packed else "top_left")
+    alignment = mask_alignment
+    if alignment is None:
+        alignment = "bottom_right" if packed else "top_left"
     _options.choice("mask_alignment", alignment, _options.ALIGNMENTS)
     left, right = _options.window_of(window)
     _options.check_scale(softmax_scale)
+    causal, deterministic = _options.flag("causal", causal), _options.flag("deterministic", deterministic)
     views, device, stream = _views(arrays, stream)
     sizes = _packed_sizes(views, max_seqlen_q, max_seqlen_kv) if packed else _dense_sizes(views, bshd)
     batch, heads, heads_kv, seqlen_q, seqlen_kv, total_q, total_kv = sizes
@@ -166,16 +188,16 @@ def backward(
             )
     scale = head_dim**-0.5 if softmax_scale is None else float(softmax_scale)
     plan = _backlight.plan(
-        device, dtype == "fp16", batch, heads, heads_kv, seqlen_q, seqlen_kv, head_dim, head_dim_v, bool(causal),
-        alignment == "top_left", left, right, scale, bool(deterministic), total_q, total_kv, bshd,
+        device, dtype == "fp16", batch, heads, heads_kv, seqlen_q, seqlen_kv, head_dim, head_dim_v, causal,
+        alignment == "top_left", left, right, scale, deterministic, total_q, total_kv, bshd,
     )  # fmt: skip
     kind = _device("q", q)[0]
     with _allocating_for(q, device, stream):
         workspace = _workspace(q, plan.workspace_bytes, device)
-        workspace_view = _view(workspace, kind, stream)
+        workspace_view = _view("the workspace", workspace, kind, stream)
         if out is None:
             made = [_new(x, views[name], device) for name, x in (("q", q), ("k", k), ("v", v))]
-            gradients = [_view(x, kind, stream) for x, _ in made]
+            gradients = [_view(f"out[{i}]", x, kind, stream) for i, (x, _) in enumerate(made)]
     if out is not None:
         gradients = [views[f"out[{i}]"] for i in range(3)]
         for i, name in enumerate("qkv"):
@@ -186,7 +208,7 @@ def backward(
     )  # fmt: skip
     if not _torch_tensor(q) and not _cupy_array(q):
         _backlight.synchronise(device, stream)
-    return tuple(out) if out is not None else tuple(finish() for _, finish in made)
+    return out if out is not None else tuple(finish() for _, finish in made)
 
 
 def _dense_sizes(views, bshd):
@@ -207,8 +229,7 @@ def _packed_sizes(views, max_seqlen_q, max_seqlen_kv):
         if len(views[name].shape) != 3:
             raise ArgumentError(f"{name} has {len(views[name].shape)} dimensions: it must have 3")
     for name, length in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_kv", max_seqlen_kv)):
-        if not isinstance(length, int) or length < 0:
-            raise ArgumentError(f"{name} is {length!r}: it must be a whole number")
+        _options.check_max_seqlen(name, length)
     starts = views["cu_seqlens_q"].shape
     if len(starts) != 1 or starts[0] < 2:
         raise ArgumentError(f"cu_seqlens_q has shape {starts}: it must have one more number than sequences")

@@ -3,9 +3,9 @@
 import torch
 
 from . import _call
-from ._options import ALIGNMENTS, LAYOUTS, Options, check_scale, choice, window_of
+from ._options import ALIGNMENTS, FORWARDS, LAYOUTS, Options, check_scale, choice, flag, window_of
 from ._operators import _MOST_CALLS  # Which registers the operators.
-from .errors import ArgumentTypeError
+from .errors import ArgumentTypeError, UnsupportedError
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 _is_compiling = torch.compiler.is_compiling
@@ -67,7 +67,7 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
-        raise NotImplementedError("backlight.attention has no second derivative")
+        raise UnsupportedError("backlight.attention has no second derivative")
 
 
 def _is_plain(*tensors):
@@ -80,13 +80,15 @@ def _is_plain(*tensors):
 
 def _options(causal, window, softmax_scale, deterministic, mask_alignment, bshd, forward):
     choice("mask_alignment", mask_alignment, ALIGNMENTS)
-    choice("forward", forward, ("auto", "flash", "cudnn"))
+    choice("forward", forward, FORWARDS)
     left, right = window_of(window)
     check_scale(softmax_scale)
     scale = None if softmax_scale is None else float(softmax_scale)
-    return Options(
-        bool(causal), mask_alignment == "top_left", left, right, scale, bool(deterministic), bshd, forward
-    )
+    if type(causal) is not bool:
+        causal = flag("causal", causal)
+    if type(deterministic) is not bool:
+        deterministic = flag("deterministic", deterministic)
+    return Options(causal, mask_alignment == "top_left", left, right, scale, deterministic, bshd, forward)
 
 
 def _values(options):
@@ -128,7 +130,7 @@ def attention(
     """
     if not (_is_compiling() or _dispatch_modes() or _is_transformed()):
         # A call like one before is found here.
-        deterministic = deterministic or _is_deterministic()
+        deterministic = _is_deterministic() or deterministic
         given = (causal, window, softmax_scale, enable_gqa, deterministic, layout, mask_alignment, forward)
         call = _find_call(q, k, v, given)
         if call is not None:
@@ -138,11 +140,12 @@ def attention(
                 call.make_plan()
             return _apply(q, k, v, call)
     if _is_plain(q, k, v):
-        key = (q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, *given)
+        key = call = None
         try:
+            key = (q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, *given)
             call = _dense_calls.get(key)
-        except TypeError:  # A window that is a list, for example.
-            call = None
+        except (TypeError, RuntimeError):  # A window that is a list, for example; a nested tensor, of no shape.
+            pass
         if call is None:
             cast = _under_autocast(q, k, v)
             if cast[0] is not q or cast[1] is not k or cast[2] is not v:
@@ -154,7 +157,7 @@ def attention(
                 causal, window, softmax_scale, deterministic, mask_alignment,
                 choice("layout", layout, LAYOUTS) == "bshd", forward,
             )  # fmt: skip
-            call = _call.dense_call(q, k, v, options, enable_gqa)
+            call = _call.dense_call(q, k, v, options, flag("enable_gqa", enable_gqa))
             _keep(_dense_calls, key, call)
         _call._backlight.keep_call(q, k, v, given, call, call.o_shape, call.lse_shape)
         q, k, v = _call.readable(q, k, v)
@@ -166,9 +169,9 @@ def attention(
     q, k, v = _under_autocast(q, k, v)
     bshd = choice("layout", layout, LAYOUTS) == "bshd"
     options = _options(
-        causal, window, softmax_scale, deterministic or _is_deterministic(), mask_alignment, bshd, forward
+        causal, window, softmax_scale, _is_deterministic() or deterministic, mask_alignment, bshd, forward
     )
-    _call.check_dense(q, k, v, bshd, enable_gqa)
+    _call.check_dense(q, k, v, bshd, flag("enable_gqa", enable_gqa))
     return torch.ops.backlight.attention_forward(q, k, v, *_values(options))[0]
 
 
@@ -185,22 +188,27 @@ def attention_varlen(
     mask_alignment: "bottom_right", as FlashAttention has; "top_left" where cu_seqlens_q and cu_seqlens_kv are one
     tensor, which makes no difference. Gradients of rows that no sequence uses are 0; the output there is undefined.
     """
-    options = _options(causal, window, softmax_scale, deterministic or _is_deterministic(), mask_alignment, False, "auto")
+    options = _options(causal, window, softmax_scale, _is_deterministic() or deterministic, mask_alignment, False, "auto")
     max_seqlens = (max_seqlen_q, max_seqlen_kv)
     arrays = (cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv)
-    if not isinstance(cu_seqlens_q, torch.Tensor) or not isinstance(cu_seqlens_kv, torch.Tensor):
-        raise ArgumentTypeError("cu_seqlens_q and cu_seqlens_kv must be tensors")
+    for name, starts in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_kv", cu_seqlens_kv)):
+        if not isinstance(starts, torch.Tensor):
+            raise ArgumentTypeError(f"{name} is a {type(starts).__name__}: it must be a torch.Tensor")
     q, k, v = _under_autocast(q, k, v)
     _call.packed_top_left(options, *arrays)
     if _is_plain(q, k, v, *(x for x in arrays if x is not None)):
-        key = (
-            q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, max_seqlens,
-            enable_gqa, _values(options),
-            tuple(None if x is None else (x.shape, x.dtype, x.device) for x in arrays),
-        )  # fmt: skip
-        call = _packed_calls.get(key)
+        key = call = None
+        try:
+            key = (
+                q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, max_seqlens,
+                type(max_seqlen_q), type(max_seqlen_kv), enable_gqa, _values(options),
+                tuple(None if x is None else (x.shape, x.dtype, x.device, x.is_contiguous()) for x in arrays),
+            )  # fmt: skip
+            call = _packed_calls.get(key)
+        except (TypeError, RuntimeError):  # As in `attention`.
+            pass
         if call is None:
-            call = _call.packed_call(q, k, v, *arrays, max_seqlens, options, enable_gqa)
+            call = _call.packed_call(q, k, v, *arrays, max_seqlens, options, flag("enable_gqa", enable_gqa))
             _keep(_packed_calls, key, call)
         q, k, v = _call.readable(q, k, v)
         if _needs_gradient(q, k, v):
@@ -208,7 +216,7 @@ def attention_varlen(
                 call.make_plan()
             return _PackedAttention.apply(q, k, v, *arrays, call)
         return call.forward(q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_kv)[0]
-    _call.check_packed(q, k, v, *arrays, max_seqlens, enable_gqa)
+    _call.check_packed(q, k, v, *arrays, max_seqlens, flag("enable_gqa", enable_gqa))
     return torch.ops.backlight.attention_varlen_forward(q, k, v, *arrays, *max_seqlens, *_values(options)[:6])[0]
 
 

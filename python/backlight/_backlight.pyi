@@ -7,6 +7,10 @@ class Tensor(Protocol):
     def data_ptr(self) -> int: ...
     def stride(self) -> tuple[int, ...]: ...
 
+class Memory(Tensor, Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
 version: str
 git_revision: str
 has_emulated_device: bool
@@ -29,7 +33,7 @@ class Plan:
         d_q: Tensor,
         d_k: Tensor,
         d_v: Tensor,
-        workspace: Tensor | None,
+        workspace: Memory | None,
         stream: int,
         cu_seqlens_q: Tensor | None,
         cu_seqlens_kv: Tensor | None,
@@ -47,6 +51,8 @@ class DlpackView:
     def __init__(self, array: Any) -> None: ...
     def data_ptr(self) -> int: ...
     def stride(self) -> tuple[int, ...]: ...
+    @property
+    def nbytes(self) -> int: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
     @property

@@ -7,7 +7,7 @@ import weakref
 import torch
 
 from . import _backlight, _forward, _nvrtc  # noqa: F401  (_nvrtc tells the library where NVRTC is)
-from ._options import check_head_dim
+from ._options import check_head_dim, check_max_seqlen
 from .errors import ArgumentError, ArgumentTypeError, UnsupportedError
 
 _empty = torch.empty
@@ -46,12 +46,20 @@ def packed_top_left(options, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv)
         options.top_left = False
 
 
+def check_strided(name, tensor):
+    if tensor.is_nested:
+        raise ArgumentTypeError(f"{name} is a nested tensor: it must be a plain one")
+    if tensor.layout is not torch.strided:
+        raise ArgumentTypeError(f"{name}.layout is {tensor.layout}: it must be torch.strided")
+
+
 def check_tensors(tensors, dimensions):
     """`tensors` by name, q first: all on one device, of one 16-bit type, of so many dimensions."""
     (first_name, first), *_ = tensors.items()
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise ArgumentTypeError(f"{name} is a {type(tensor).__name__}: it must be a torch.Tensor")
+        check_strided(name, tensor)
         if tensor.device.type not in _DEVICE_TYPES:
             raise ArgumentError(f"{name}.device is {tensor.device}: it must be a CUDA device")
         if tensor.device != first.device:
@@ -141,8 +149,13 @@ def readable_copy(tensor):
 
 def readable(q, k, v):
     """The same tensors, or copies of those that neither our kernels nor PyTorch's would take."""
-    if _backlight.are_readable(q, k, v):
-        return q, k, v
+    try:
+        if _backlight.are_readable(q, k, v):
+            return q, k, v
+    except RuntimeError:  # One has no memory of its own, though it has the shape of one that had.
+        for name, x in (("q", q), ("k", k), ("v", v)):
+            check_strided(name, x)
+        raise
     return tuple(x if _backlight.is_readable(x) else readable_copy(x) for x in (q, k, v))
 
 
@@ -188,6 +201,7 @@ def check_packed(q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, ma
     for name, array in arrays.items():
         if not isinstance(array, torch.Tensor):
             raise ArgumentTypeError(f"{name} is a {type(array).__name__}: it must be a torch.Tensor")
+        check_strided(name, array)
         if array.dtype != torch.int32:
             raise ArgumentTypeError(f"{name}.dtype is {array.dtype}: it must be torch.int32")
         if array.device != q.device:
@@ -200,8 +214,7 @@ def check_packed(q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, ma
     if cu_seqlens_q.shape[0] < 2:
         raise ArgumentError(f"cu_seqlens_q has {cu_seqlens_q.shape[0]} numbers: it must have one more than sequences")
     for name, length in zip(("max_seqlen_q", "max_seqlen_kv"), max_seqlens):
-        if not isinstance(length, (int, torch.SymInt)) or length < 0:
-            raise ArgumentError(f"{name} is {length!r}: it must be a whole number")
+        check_max_seqlen(name, length, (int, torch.SymInt))
 
 
 def packed_call(q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, max_seqlens, options, enable_gqa):

@@ -7,6 +7,8 @@ takes the plain problems.
 
 import torch
 
+from ._options import MOST_BOUND_OF_FLASH
+
 _flash_dense = torch._scaled_dot_product_flash_attention
 # The operator that takes windows and packed sequences has no function of its own in `torch`.
 _flash_general = torch.ops.aten._flash_attention_forward.default
@@ -36,7 +38,10 @@ def flash_mask(causal, top_left, window_left, window_right, seqlen_q, seqlen_kv)
 
 
 def _windows(left, right):
-    return {} if left < 0 and right < 0 else {"window_size_left": left, "window_size_right": right}
+    """Bounds that FlashAttention-2 keeps in 32 bits; one of more than all keys and queries is none."""
+    if left < 0 and right < 0:
+        return {}
+    return {"window_size_left": min(left, MOST_BOUND_OF_FLASH), "window_size_right": min(right, MOST_BOUND_OF_FLASH)}
 
 
 def _misread_bounds(mask):
@@ -203,7 +208,7 @@ def packed_forward(call):
     is_causal = o.right == 0 and o.window_left < 0
     windows = {} if is_causal else _windows(o.window_left, o.right)
     # See _misread_bounds.
-    most_keys = seqlen_q + seqlen_kv if windows else seqlen_kv
+    most_keys = min(seqlen_q + seqlen_kv, MOST_BOUND_OF_FLASH) if windows else seqlen_kv
 
     def forward(q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_kv):
         used = {} if seqused_kv is None else {"seqused_k": seqused_kv}

@@ -6,7 +6,7 @@ They take no default values, since releases differ in whether a default reaches 
 import torch
 
 from . import _backlight, _call
-from ._options import Options
+from ._options import FORWARDS, Options, check_bound, check_scale, choice
 from .errors import ArgumentError
 
 _OPTIONS = (
@@ -48,21 +48,30 @@ def _key(q, k, v):
     return q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device
 
 
+def _checked(options):
+    made = Options(*options)
+    check_bound("window_left", made.window_left)
+    check_bound("window_right", made.window_right)
+    check_scale(made.softmax_scale)
+    choice("forward", made.forward, FORWARDS)
+    return made
+
+
 def _dense(q, k, v, options):
-    call = _kept((_key(q, k, v), options), lambda: _call.dense_call(q, k, v, Options(*options), True))
+    call = _kept((_key(q, k, v), options), lambda: _call.dense_call(q, k, v, _checked(options), True))
     _backlight.keep_call(q, k, v, options, call, call.o_shape, call.lse_shape)
     return call
 
 
 def _packed(q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, max_seqlens, options):
     arrays = tuple(
-        None if x is None else (x.shape, x.dtype, x.device)
+        None if x is None else (x.shape, x.dtype, x.device, x.is_contiguous())
         for x in (cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv)
     )
     return _kept(
         (_key(q, k, v), arrays, max_seqlens, options),
         lambda: _call.packed_call(
-            q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, max_seqlens, Options(*options), True
+            q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, max_seqlens, _checked(options), True
         ),
     )
 

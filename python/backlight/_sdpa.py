@@ -22,6 +22,8 @@ _capabilities = {}
 @torch.compiler.assume_constant_result
 def _capability(device_index):
     found = _capabilities.get(device_index)
+    if found is None and not torch.cuda.is_available():
+        return (9, 0)  # The tensor is a fake one, of a device that is elsewhere.
     if found is None:
         found = _capabilities[device_index] = torch.cuda.get_device_capability(device_index)
     return found
@@ -118,6 +120,8 @@ class patch_sdpa:
 
     def __exit__(self, *exception):
         with _lock:
+            if self._routing not in _active:
+                raise Error("patch_sdpa was left without having been entered")
             _active.remove(self._routing)
             if not _active:
                 torch.nn.functional.scaled_dot_product_attention = _original

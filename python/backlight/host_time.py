@@ -9,6 +9,7 @@ holds, with a wait between bursts; bursts of all contestants are interleaved, an
 import argparse
 import json
 import statistics
+import sys
 import time
 
 import torch
@@ -116,6 +117,8 @@ def main():
     parser.add_argument("--repeats", type=int, default=31)
     parser.add_argument("--json", metavar="FILE", help="write all samples there")
     arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("backlight.host_time: PyTorch finds no CUDA device: it must have one")
     samples = measure(arguments.seqlen, arguments.heads, arguments.head_dim, arguments.repeats)
     medians = {name: statistics.median(values) for name, values in samples.items()}
     for name, median in medians.items():

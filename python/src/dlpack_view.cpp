@@ -1,12 +1,13 @@
 #include "dlpack_view.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <limits>
 #include <memory>
-#include <numeric>
 #include <string_view>
 
 #include "backlight/error.hpp"
@@ -57,6 +58,22 @@ struct DeviceMemory {
     void* data = nullptr;
 };
 
+/// Of an array; refused where DLPack's signed numbers do not hold it.
+std::size_t bytes_of(const std::vector<std::size_t>& shape, std::size_t element) {
+    constexpr auto most = static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max());
+    const bool is_empty = std::ranges::find(shape, std::size_t{0}) != shape.end();
+    std::size_t bytes = element;
+    for (const std::size_t extent : shape) {
+        if (extent > most || (!is_empty && extent > most / bytes)) {
+            throw Error(ErrorCode::invalid_argument,
+                        fmt::format("shape is ({}): it must be of an array below 2^63 bytes",
+                                    fmt::join(shape, ", ")));
+        }
+        bytes = is_empty ? bytes : bytes * extent;
+    }
+    return is_empty ? 0 : bytes;
+}
+
 nb::tuple numbers(std::size_t count, const std::function<std::int64_t(std::size_t)>& number) {
     nb::list list;
     for (std::size_t i = 0; i < count; ++i) {
@@ -76,6 +93,10 @@ nb::tuple DlpackView::stride() const {
     return numbers(array_.ndim(), [&](std::size_t i) { return array_.stride(i); });
 }
 
+std::size_t DlpackView::nbytes() const noexcept {
+    return array_.nbytes();
+}
+
 std::string DlpackView::dtype() const {
     const nb::dlpack::dtype type = array_.dtype();
     for (const NamedType& named : named_types) {
@@ -93,10 +114,9 @@ nb::object new_device_array(int device, const std::string& dtype,
         throw Error(ErrorCode::invalid_argument,
                     fmt::format("dtype is '{}': it must be one that arrays here have", dtype));
     }
-    const std::size_t elements =
-        std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>());
+    const std::size_t bytes = bytes_of(shape, named->type.bits / 8U);
     DeviceRuntime& runtime = device_runtime(device);
-    auto memory = std::make_unique<DeviceMemory>(runtime, elements * named->type.bits / 8);
+    auto memory = std::make_unique<DeviceMemory>(runtime, bytes);
     void* const data = memory->data;
     const nb::capsule owner(memory.get(),
                             [](void* owned) noexcept { delete static_cast<DeviceMemory*>(owned); });

@@ -24,6 +24,7 @@ class DlpackView {
     nanobind::tuple shape() const;
     /// In elements.
     nanobind::tuple stride() const;
+    std::size_t nbytes() const noexcept;
     /// "bf16", "fp16", "fp32", "int32", else DLPack's code and bits.
     std::string dtype() const;
     /// DLPack's number of the kind of device (2 is CUDA), and which of them.

@@ -70,6 +70,7 @@ NB_MODULE(_backlight, module) {
         .def("data_ptr", &DlpackView::data_ptr)
         .def("stride", &DlpackView::stride)
         .def_prop_ro("shape", &DlpackView::shape)
+        .def_prop_ro("nbytes", &DlpackView::nbytes)
         .def_prop_ro("dtype", &DlpackView::dtype)
         .def_prop_ro("device_type", &DlpackView::device_type)
         .def_prop_ro("device_id", &DlpackView::device_id);
@@ -92,21 +93,24 @@ NB_MODULE(_backlight, module) {
         nb::arg("bshd"));
     module.def(
         "is_readable", [](nb::handle tensor) { return is_readable(read_tensor(tensor)); },
-        nb::arg("tensor"));
+        nb::arg("tensor").none());
     module.def(
         "are_readable",
         [](nb::handle q, nb::handle k, nb::handle v) {
             return is_readable(read_tensor(q)) && is_readable(read_tensor(k)) &&
                    is_readable(read_tensor(v));
         },
-        nb::arg("q"), nb::arg("k"), nb::arg("v"));
+        nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none());
     module.def("use_exchange_api", &use_exchange_api, nb::arg("type"));
-    module.def("find_call", &find_call, nb::arg("q"), nb::arg("k"), nb::arg("v"),
-               nb::arg("options"));
-    module.def("find_backward", &find_backward, nb::arg("d_o"), nb::arg("q"), nb::arg("k"),
-               nb::arg("v"), nb::arg("o"), nb::arg("lse"), nb::arg("options"));
-    module.def("keep_call", &keep_call, nb::arg("q"), nb::arg("k"), nb::arg("v"),
-               nb::arg("options"), nb::arg("call"), nb::arg("o_shape"), nb::arg("lse_shape"));
+    // None is no tensor, as anything else that is none: the checks in Python name it.
+    module.def("find_call", &find_call, nb::arg("q").none(), nb::arg("k").none(),
+               nb::arg("v").none(), nb::arg("options").none());
+    module.def("find_backward", &find_backward, nb::arg("d_o").none(), nb::arg("q").none(),
+               nb::arg("k").none(), nb::arg("v").none(), nb::arg("o").none(), nb::arg("lse").none(),
+               nb::arg("options").none());
+    module.def("keep_call", &keep_call, nb::arg("q").none(), nb::arg("k").none(),
+               nb::arg("v").none(), nb::arg("options"), nb::arg("call").none(), nb::arg("o_shape"),
+               nb::arg("lse_shape"));
     module.def("forget_calls", &forget_calls);
     module.def("new_device_array", &new_device_array, nb::arg("device"), nb::arg("dtype"),
                nb::arg("shape"));

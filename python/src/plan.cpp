@@ -59,6 +59,17 @@ void require_contiguous_last(const char* name, const PythonTensor& tensor, int d
     }
 }
 
+/// The type of what is not read directly is unknown here.
+void require_fp32(const char* name, const PythonTensor& tensor) {
+    constexpr nb::dlpack::dtype fp32 = {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float),
+                                        32, 1};
+    if (tensor.kind.type.bits != 0 && !(tensor.kind.type == fp32)) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("{} is of DLPack's type {} of {} bits: it must be fp32", name,
+                                tensor.kind.type.code, tensor.kind.type.bits));
+    }
+}
+
 const std::int32_t* array(nb::handle tensor) {
     return tensor.is_none() ? nullptr : static_cast<const std::int32_t*>(address_of(tensor));
 }
@@ -96,6 +107,7 @@ BackwardTensors Plan::tensors(nb::handle d_o, nb::handle q, nb::handle k, nb::ha
                               nb::handle d_v, nb::handle cu_seqlens_q, nb::handle cu_seqlens_kv,
                               nb::handle seqused_q, nb::handle seqused_kv) const {
     const PythonTensor rows = read_tensor(lse);
+    require_fp32("lse", rows);
     if (plan_->problem().seqlen_q > 1) {  // One row may have any stride.
         require_contiguous_last("lse", rows, packed_ ? 2 : 3);
     }
@@ -126,18 +138,21 @@ bool Plan::run(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb::han
     const BackwardTensors all = tensors(d_o, q, k, v, o, lse, d_q, d_k, d_v, cu_seqlens_q,
                                         cu_seqlens_kv, seqused_q, seqused_kv);
     const bool takes_its_own = workspace_bytes_ != 0 && workspace.is_none();
-    void* scratch = workspace_bytes_ == 0 || takes_its_own ? nullptr : address_of(workspace);
+    PythonMemory scratch;
+    if (workspace_bytes_ != 0 && !takes_its_own) {
+        scratch = read_memory(workspace);
+    }
     const nb::gil_scoped_release released;
     std::optional<ExchangeMemory> own;
     if (takes_its_own) {
         own.emplace(workspace_bytes_, device_->dlpack_type(), device_index_);
-        scratch = own->data();
-        if (scratch == nullptr) {
+        scratch = {own->data(), workspace_bytes_};
+        if (scratch.data == nullptr) {
             return false;
         }
     }
     const ContextScope scope(*device_);
-    plan_->run(all, scratch, workspace_bytes_, reinterpret_cast<Stream>(stream));
+    plan_->run(all, scratch.data, scratch.bytes, reinterpret_cast<Stream>(stream));
     return true;
 }
 
@@ -149,13 +164,13 @@ double Plan::time(nb::sequence arguments, int count) const {
     const nb::object none = nb::none();
     const BackwardTensors all = tensors(given[0], given[1], given[2], given[3], given[4], given[5],
                                         given[6], given[7], given[8], none, none, none, none);
-    void* const scratch = workspace_bytes_ == 0 ? nullptr : address_of(given[9]);
+    const PythonMemory scratch = workspace_bytes_ == 0 ? PythonMemory{} : read_memory(given[9]);
     const auto stream = reinterpret_cast<Stream>(nb::cast<std::uintptr_t>(given[10]));
     const nb::gil_scoped_release released;
     const ContextScope scope(*device_);
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < count; ++i) {
-        plan_->run(all, scratch, workspace_bytes_, stream);
+        plan_->run(all, scratch.data, scratch.bytes, stream);
     }
     const std::chrono::duration<double, std::micro> taken =
         std::chrono::steady_clock::now() - begin;

@@ -77,10 +77,10 @@ PythonTensor read_tensor(nb::handle tensor) {
     }
     read.data = address_of(tensor);
     const nb::object strides = call_method(tensor, names().stride);
-    const Py_ssize_t dimensions = PyTuple_Size(strides.ptr());
-    if (dimensions < 0) {
-        throw nb::python_error();
+    if (!PyTuple_Check(strides.ptr())) {
+        throw nb::type_error("a tensor's stride() is no tuple");
     }
+    const Py_ssize_t dimensions = PyTuple_Size(strides.ptr());
     if (dimensions > static_cast<Py_ssize_t>(read.strides.size())) {
         throw nb::value_error("a tensor has more than four dimensions");
     }
@@ -93,6 +93,22 @@ PythonTensor read_tensor(nb::handle tensor) {
         read.strides[static_cast<std::size_t>(i)] = stride;
     }
     return read;
+}
+
+PythonMemory read_memory(nb::handle tensor) {
+    PythonTensor read;
+    if (!read_directly(tensor, read)) {
+        return {address_of(tensor), nb::cast<std::size_t>(nb::getattr(tensor, "nbytes"))};
+    }
+    std::size_t elements = 1;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(read.dimensions); ++i) {
+        if (read.kind.shape[i] == 0) {
+            return {read.data, 0};
+        }
+        // What lies between the rows is counted: it is the tensor's, or another's of its memory.
+        elements += static_cast<std::size_t>((read.kind.shape[i] - 1) * read.strides[i]);
+    }
+    return {read.data, elements * read.kind.type.bits / 8};
 }
 
 bool is_readable(const PythonTensor& tensor) noexcept {

@@ -4,6 +4,7 @@
 #include <nanobind/ndarray.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace backlight::python {
@@ -37,6 +38,15 @@ bool read_directly(nanobind::handle tensor, PythonTensor& read) noexcept;
 /// The same, and of anything else that has PyTorch's methods data_ptr() and stride(), by these.
 /// Throws a Python exception where the object lacks them or has more than four dimensions.
 PythonTensor read_tensor(nanobind::handle tensor);
+
+/// Memory that is used as bytes.
+struct PythonMemory {
+    void* data = nullptr;
+    std::size_t bytes = 0;
+};
+
+/// Of a tensor as `read_tensor` takes it, that has PyTorch's `nbytes` if it is not read directly.
+PythonMemory read_memory(nanobind::handle tensor);
 
 /// The address alone.
 void* address_of(nanobind::handle tensor);

@@ -147,6 +147,57 @@ class Emulated(unittest.TestCase):
         for gradient in gradients:
             self.assertEqual(int(torch.count_nonzero(gradient[72:])), 0)
 
+    def test_packed_calls_like_one_before_are_checked_for_what_a_key_may_hide(self):
+        starts = torch.tensor([0, 16, 32], dtype=torch.int32)
+        used, spread = torch.tensor([2, 16], dtype=torch.int32), torch.tensor([2, 0, 16, 0], dtype=torch.int32)[::2]
+        x = tensors((32, 2, 64))[0].detach()
+
+        def call(q=x, most=16, **more):
+            return backlight.attention_varlen(q, x, x, starts, starts, most, 16, **more)
+
+        call(seqused_q=used)
+        for words, more in (
+            ("seqused_q has shape .2,.: it must be contiguous", {"seqused_q": spread}),
+            (r"max_seqlen_q is 16.0", {"most": 16.0}),
+            (r"max_seqlen_q is \[16\]", {"most": [16]}),
+            (r"enable_gqa is \[1\]", {"enable_gqa": [1]}),
+            (r"q.layout is torch.sparse_coo", {"q": x.to_sparse()}),
+        ):
+            with self.subTest(words), self.assertRaisesRegex(backlight.Error, words):
+                call(**more)
+        options = (False, False, -1, -1, None, False)
+        operator = torch.ops.backlight.attention_varlen_forward
+        operator(x, x, x, starts, starts, used, None, 16, 16, *options)
+        with self.assertRaisesRegex(ValueError, "seqused_q has shape"):
+            operator(x, x, x, starts, starts, spread, None, 16, 16, *options)
+
+    def test_what_is_no_plain_tensor_is_refused_by_name(self):
+        q = qkv()[0].detach()
+        backlight.attention(q, q, q)
+        nested = torch.nested.nested_tensor([q[0], q[0]])
+        for words, arguments in (
+            ("q is a NoneType: it must be a torch.Tensor", (None, q, q)),
+            ("v is a NoneType: it must be a torch.Tensor", (q, q, None)),
+            ("q.layout is torch.sparse_coo: it must be torch.strided", (q.to_sparse(), q, q)),
+            ("k is a nested tensor: it must be a plain one", (q, nested, q)),
+        ):
+            with self.subTest(words), self.assertRaisesRegex(TypeError, words) as refusal:
+                backlight.attention(*arguments)
+            self.assertIsInstance(refusal.exception, backlight.Error)
+
+    @unittest.skipUnless(_call._is_direct, "this PyTorch has no exchange API")
+    def test_row_sums_of_another_type_are_refused_natively(self):
+        plan = support._PLAN(
+            0, False, 1, 2, 2, 64, 64, 64, 64, False, False, -1, -1, 0.125, False, -1, -1, False
+        )  # fmt: skip
+        x, lse = torch.zeros(1, 2, 64, 64, dtype=torch.bfloat16), torch.zeros(1, 2, 64, dtype=torch.int32)
+        with self.assertRaisesRegex(ValueError, "lse is of DLPack's type 0 of 32 bits: it must be fp32"):
+            plan.run(x, x, x, x, x, lse, x, x, x, None, 0, None, None, None, None)
+
+    def test_windows_of_any_size_are_taken(self):
+        for bound in (2**32, 2**63 - 1):
+            self.compare(qkv(), lambda q, k, v: backlight.attention(q, k, v, window=(bound, bound)))
+
     def test_operators_pass_pytorchs_own_checks(self):
         options = (True, True, -1, -1, None, False)
         dense = torch.ops.backlight.attention_forward.default
@@ -194,6 +245,8 @@ class Emulated(unittest.TestCase):
         (d_q,) = torch.autograd.grad(backlight.attention(q, k, v).sum(), q, create_graph=True)
         with self.assertRaisesRegex(NotImplementedError, "second derivative"):
             d_q.sum().backward()
+        with self.assertRaises(backlight.UnsupportedError):
+            torch.autograd.grad(backlight.attention(q, k, v).sum(), q, create_graph=True)[0].sum().backward()
 
     def test_lse_of_the_operator_has_no_gradient(self):
         o, lse = torch.ops.backlight.attention_forward(*qkv(), True, True, -1, -1, None, False, False, "auto")

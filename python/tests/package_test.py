@@ -1,6 +1,7 @@
 """The package without PyTorch and without a GPU."""
 
 import ctypes
+import os
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from unittest import mock
 
 import backlight
 from emulation import emulate
+from backlight import __main__ as command_module
 from backlight import _arrays, _backlight, _nvrtc, errors
 
 PLAN = (0, False, 1, 1, 1, 64, 64, 64, 64, False, False, -1, -1, 0.125, False, -1, -1, False)
@@ -34,6 +36,19 @@ class Package(unittest.TestCase):
             self.assertIn("without the command", told.stderr)
         else:
             self.assertIn("verify", told.stdout)
+
+    def test_the_command_of_a_build_folder_is_found(self):
+        with tempfile.TemporaryDirectory() as root:
+            package, command = Path(root, "python/package/backlight"), Path(root, "bin/backlight")
+            for folder in (package, command.parent):
+                folder.mkdir(parents=True)
+            command.touch()
+            with (
+                mock.patch.object(command_module, "__file__", str(package / "__main__.py")),
+                mock.patch.object(os, "execve") as execve,
+            ):
+                command_module.main()
+            self.assertTrue(command.samefile(execve.call_args.args[0]))
 
     def test_errors_are_of_pythons_kinds(self):
         for code, kind in (
@@ -156,6 +171,56 @@ class EmulatedArrays(unittest.TestCase):
         with self.assertRaisesRegex(NotImplementedError, "head_dim"):
             odd = filled((1, 2, 64, 12), self.ZERO)
             backlight.backward(odd, odd, odd, odd, lse, odd)
+
+    def test_what_is_missing_or_odd_is_named(self):
+        class Odd:
+            def __dlpack__(self, **more):
+                return 1
+
+            def __dlpack_device__(self):
+                return 1, 0
+
+        class Nowhere(Odd):
+            def __dlpack_device__(self):
+                raise ValueError("on no device")
+
+        given = self.arguments()
+        for i, name in enumerate(("q", "k", "v", "o", "lse", "d_o")):
+            with self.assertRaisesRegex(TypeError, f"^{name} is a NoneType: it must be an array"):
+                backlight.backward(*given[:i], None, *given[i + 1 :])
+        for odd, words in ((Odd(), "k is a Odd: it must be"), (Nowhere(), "k is a Nowhere: .* on no device")):
+            with self.assertRaisesRegex(ValueError, words):
+                backlight.backward(given[0], odd, *given[2:])
+        with self.assertRaisesRegex(TypeError, r"out\[0\] is a NoneType"):
+            backlight.backward(*given, out=(None, given[0], given[0]))
+        with self.assertRaisesRegex(TypeError, "out is a int: it must be three arrays"):
+            backlight.backward(*given, out=5)
+
+    def test_sizes_of_native_arrays_are_checked(self):
+        for shape in ([2**62], [2**33, 2**33], [0, 2**63]):
+            with self.assertRaisesRegex(ValueError, "shape is .*: it must be of an array below 2"):
+                _backlight.new_device_array(0, "fp32", shape)
+        plan = _backlight.plan(*PLAN[:2], 1, 2, 2, *PLAN[5:])
+        q, k, v, o, lse, d_o = map(_backlight.DlpackView, self.arguments())
+        out = [_backlight.DlpackView(filled(self.SHAPE, 0)) for _ in range(3)]
+        small = _backlight.DlpackView(_backlight.new_device_array(0, "uint8", [1]))
+        self.assertGreater(plan.workspace_bytes, small.nbytes)
+        with self.assertRaisesRegex(ValueError, "workspace"):
+            plan.run(d_o, q, k, v, o, lse, *out, small, 0, None, None, None, None)
+
+    def test_what_is_no_tensor_is_told(self):
+        class Listed:
+            def data_ptr(self):
+                return 0
+
+            def stride(self):
+                return [1]
+
+        with self.assertRaisesRegex(TypeError, "no tuple"):
+            _backlight.is_readable(Listed())
+        self.assertIsNone(_backlight.find_call(None, None, None, None))
+        with self.assertRaises(AttributeError):
+            _backlight.are_readable(None, None, None)
 
     def test_the_device_is_emulated_once(self):
         _backlight.plan(*PLAN)

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import hashlib
+import sys
 import time
 
 import torch
@@ -24,6 +25,8 @@ class Run:
     """`tasks`: (comparison, dtype, regimes). `imported`: {peer: ImportedFlashAttention}."""
 
     def __init__(self, options, tasks, imported):
+        if not torch.cuda.is_available():
+            sys.exit("bench_peers: PyTorch finds no CUDA device: it must have one")
         self.options, self.tasks = options, tasks
         torch.cuda.set_device(f"cuda:{options.device}")
         torch.cuda.init()
