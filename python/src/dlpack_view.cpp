@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -130,7 +131,7 @@ void synchronise(int device, std::uintptr_t stream) {
     const nb::gil_scoped_release released;
     DeviceRuntime& runtime = device_runtime(device);
     const ContextScope scope(runtime);
-    runtime.device().synchronise(reinterpret_cast<Stream>(stream));
+    runtime.device().synchronise(std::bit_cast<Stream>(stream));
 }
 
 }  // namespace backlight::python

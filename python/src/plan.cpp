@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nanobind/stl/vector.h>
 
+#include <bit>
 #include <chrono>
 #include <optional>
 #include <vector>
@@ -152,11 +153,11 @@ bool Plan::run(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb::han
         }
     }
     const ContextScope scope(*device_);
-    plan_->run(all, scratch.data, scratch.bytes, reinterpret_cast<Stream>(stream));
+    plan_->run(all, scratch.data, scratch.bytes, std::bit_cast<Stream>(stream));
     return true;
 }
 
-double Plan::time(nb::sequence arguments, int count) const {
+double Plan::time(const nb::sequence& arguments, int count) const {
     const auto given = nb::cast<std::vector<nb::object>>(arguments);
     if (given.size() != 11 || count < 1) {
         throw nb::value_error("time takes the first eleven arguments of run and a count");
@@ -165,7 +166,7 @@ double Plan::time(nb::sequence arguments, int count) const {
     const BackwardTensors all = tensors(given[0], given[1], given[2], given[3], given[4], given[5],
                                         given[6], given[7], given[8], none, none, none, none);
     const PythonMemory scratch = workspace_bytes_ == 0 ? PythonMemory{} : read_memory(given[9]);
-    const auto stream = reinterpret_cast<Stream>(nb::cast<std::uintptr_t>(given[10]));
+    const auto stream = std::bit_cast<Stream>(nb::cast<std::uintptr_t>(given[10]));
     const nb::gil_scoped_release released;
     const ContextScope scope(*device_);
     const auto begin = std::chrono::steady_clock::now();

@@ -50,7 +50,7 @@ class Plan {
 
     /// The same again and again on one set of tensors, `count` times: microseconds that a run takes
     /// the calling thread, without anything of Python.
-    double time(nanobind::sequence arguments, int count) const;
+    double time(const nanobind::sequence& arguments, int count) const;
 
   private:
     TensorView view(const char* name, nanobind::handle tensor) const;

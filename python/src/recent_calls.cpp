@@ -99,7 +99,7 @@ nb::object find_backward(nb::handle d_o, nb::handle q, nb::handle k, nb::handle 
 }
 
 void keep_call(nb::handle q, nb::handle k, nb::handle v, nb::tuple options, nb::object call,
-               nb::tuple o_shape, nb::tuple lse_shape) {
+               const nb::tuple& o_shape, const nb::tuple& lse_shape) {
     PythonTensor read_q, read_k, read_v;
     if (!read_inputs(q, k, v, read_q, read_k, read_v) ||
         find(read_q, read_k, read_v, options) !=

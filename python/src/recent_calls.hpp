@@ -20,7 +20,8 @@ nanobind::object find_backward(nanobind::handle d_o, nanobind::handle q, nanobin
 /// Keeps `call`, whose output and row sums are of these shapes, in place of the oldest one. An
 /// equal call that is kept stays.
 void keep_call(nanobind::handle q, nanobind::handle k, nanobind::handle v, nanobind::tuple options,
-               nanobind::object call, nanobind::tuple o_shape, nanobind::tuple lse_shape);
+               nanobind::object call, const nanobind::tuple& o_shape,
+               const nanobind::tuple& lse_shape);
 
 void forget_calls();
 
