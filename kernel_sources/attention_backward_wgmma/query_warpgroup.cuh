@@ -7,6 +7,7 @@
 #include "attention_backward_rounds/work.cuh"
 #include "attention_backward_wgmma/layout.cuh"
 #include "attention_backward_wgmma/loader.cuh"
+#include "attention_backward_wgmma/shared_pointer.cuh"
 #include "attention_backward_wgmma/turn_warp.cuh"
 #include "attention_backward_wgmma/walk.cuh"
 #include "primitives/bulk_copy.cuh"
@@ -35,9 +36,7 @@ class DqSum {
                       ? 0
                       : static_cast<int64_t>(query_tiles_of(arguments)) * tile_elements)) {
         if (deterministic && adds) {
-            const auto place = reinterpret_cast<uint64_t>(place_);
-            store_shared(shared.sum_place(),
-                         uint2{static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32)});
+            store_shared_pointer(shared.sum_place(), place_);
         }
         if (!packed && adds && wait_for_place(arguments, tile.batch_head)) {
             // The zeros there come before what is added.
@@ -89,8 +88,7 @@ class DqSum {
     /// Where turns are taken there are no registers left to hold it.
     __device__ __forceinline__ float* place() const {
         if constexpr (deterministic) {
-            const auto place = load_shared<uint2>(shared_.sum_place());
-            return reinterpret_cast<float*>(static_cast<uint64_t>(place.y) << 32 | place.x);
+            return load_shared_pointer<float>(shared_.sum_place());
         } else {
             return place_;
         }

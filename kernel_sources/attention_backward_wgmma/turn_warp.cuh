@@ -2,9 +2,9 @@
 #pragma once
 
 #include "attention_backward_wgmma/layout.cuh"
+#include "attention_backward_wgmma/shared_pointer.cuh"
 #include "primitives/global_counter.cuh"
 #include "primitives/mbarrier.cuh"
-#include "primitives/shared_memory.cuh"
 #include "primitives/types.cuh"
 
 namespace backlight::kernel {
@@ -19,9 +19,7 @@ class TakenTurns {
     __device__ __forceinline__ void post(uint32_t* counter) {
         const int slot = ring_.slot();
         mbarrier_wait(shared_.turn_empty(slot), ring_.parity() ^ 1);
-        const auto address = reinterpret_cast<uint64_t>(counter);
-        store_shared(shared_.turn(slot),
-                     uint2{static_cast<uint32_t>(address), static_cast<uint32_t>(address >> 32)});
+        store_shared_pointer(shared_.turn(slot), counter);
         mbarrier_arrive(shared_.turn_full(slot));
         ring_.advance();
     }
@@ -40,11 +38,9 @@ class TurnWarp {
         CompactRingPosition<turn_slots> ring;
         while (true) {
             mbarrier_wait(shared_.turn_full(ring.slot()), ring.parity());
-            const auto address = load_shared<uint2>(shared_.turn(ring.slot()));
+            auto* const counter = load_shared_pointer<uint32_t>(shared_.turn(ring.slot()));
             mbarrier_arrive(shared_.turn_empty(ring.slot()));
             ring.advance();
-            auto* const counter =
-                reinterpret_cast<uint32_t*>(static_cast<uint64_t>(address.y) << 32 | address.x);
             if (counter == nullptr) {
                 return;
             }
