@@ -13,7 +13,7 @@ using namespace backlight::c_api;
 
 namespace {
 
-/// `make` gives a plan of the runtime, for the problem and what is chosen or given.
+/// `make` gives a plan of the runtime, for the problem and, where one is given, the configuration.
 template <typename Make>
 backlight_status make_plan(backlight_runtime* runtime, const backlight_problem* problem,
                            const backlight_tile_config* config, backlight_plan** plan, Make make) {
@@ -21,7 +21,8 @@ backlight_status make_plan(backlight_runtime* runtime, const backlight_problem* 
         required(plan, "plan") = nullptr;
         Runtime& owner = required(runtime, "runtime").runtime;
         const AttentionProblem asked = problem_of(problem);
-        *plan = new backlight_plan{make(owner, asked, config_of(config))};
+        const std::optional<TileConfig> tiles = config_of(config);
+        *plan = new backlight_plan{tiles ? make(owner, asked, *tiles) : make(owner, asked)};
     });
 }
 
@@ -93,22 +94,16 @@ backlight_status backlight_runtime_backward(backlight_runtime* runtime,
                                             const backlight_problem* problem,
                                             const backlight_tile_config* config,
                                             backlight_plan** plan) {
-    return make_plan(
-        runtime, problem, config, plan,
-        [](Runtime& owner, const AttentionProblem& asked, const std::optional<TileConfig>& tiles) {
-            return tiles ? owner.backward(asked, *tiles) : owner.backward(asked);
-        });
+    return make_plan(runtime, problem, config, plan,
+                     [](Runtime& owner, const auto&... asked) { return owner.backward(asked...); });
 }
 
 backlight_status backlight_runtime_prepare(backlight_runtime* runtime,
                                            const backlight_problem* problem,
                                            const backlight_tile_config* config,
                                            backlight_plan** plan) {
-    return make_plan(
-        runtime, problem, config, plan,
-        [](Runtime& owner, const AttentionProblem& asked, const std::optional<TileConfig>& tiles) {
-            return tiles ? owner.prepare(asked, *tiles) : owner.prepare(asked);
-        });
+    return make_plan(runtime, problem, config, plan,
+                     [](Runtime& owner, const auto&... asked) { return owner.prepare(asked...); });
 }
 
 backlight_status backlight_runtime_tune(backlight_runtime* runtime,
