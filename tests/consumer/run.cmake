@@ -1,12 +1,7 @@
 # The test `consumer_project`: install, look at what was installed, configure, build, run.
 cmake_minimum_required(VERSION 3.25)
 
-set(prefix ${WORK_DIR}/prefix)
-file(REMOVE_RECURSE ${WORK_DIR})
-
-function(run)
-    execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/../support/installed_build.cmake)
 
 # Over the fake driver, whatever the machine has.
 function(run_example_in_c program)
@@ -19,7 +14,7 @@ function(run_example_in_c program)
     endif()
 endfunction()
 
-run(${CMAKE_COMMAND} --install ${BUILD_DIR} --config ${CONFIG} --prefix ${prefix})
+install_this_build()
 
 # The public headers, all of them, and nothing else.
 file(GLOB_RECURSE public RELATIVE ${HEADERS_DIR} ${HEADERS_DIR}/*)
@@ -28,22 +23,15 @@ if(NOT public STREQUAL installed)
     message(FATAL_ERROR "installed headers: ${installed}\npublic headers: ${public}")
 endif()
 
-run(${CMAKE_COMMAND} -S ${PROJECT_DIR} -B ${WORK_DIR}/build -G ${GENERATOR}
-    -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_BUILD_TYPE=${CONFIG} -DCMAKE_CXX_COMPILER=${CXX_COMPILER}
-    -DCMAKE_CXX_FLAGS=${CXX_FLAGS})
-run(${CMAKE_COMMAND} --build ${WORK_DIR}/build --config ${CONFIG})
+build_against_it(${PROJECT_DIR} ${WORK_DIR}/build ${settings_in_cxx})
 run(${WORK_DIR}/build/consumer_runtime)
 run(${WORK_DIR}/build/consumer_shared)
 
 # C: the example as its own project, within one that links either library, and by pkg-config.
-set(settings -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_BUILD_TYPE=${CONFIG}
-             -DCMAKE_C_COMPILER=${C_COMPILER} -DCMAKE_C_FLAGS=${CXX_FLAGS})
-run(${CMAKE_COMMAND} -S ${EXAMPLE_DIR} -B ${WORK_DIR}/example ${settings})
-run(${CMAKE_COMMAND} --build ${WORK_DIR}/example --config ${CONFIG})
+set(settings -DCMAKE_C_COMPILER=${C_COMPILER} -DCMAKE_C_FLAGS=${CXX_FLAGS})
+build_against_it(${EXAMPLE_DIR} ${WORK_DIR}/example ${settings})
 run_example_in_c(${WORK_DIR}/example/backward)
-run(${CMAKE_COMMAND} -S ${PROJECT_DIR}_in_c -B ${WORK_DIR}/build_in_c ${settings}
-    -DEXAMPLE_DIR=${EXAMPLE_DIR})
-run(${CMAKE_COMMAND} --build ${WORK_DIR}/build_in_c --config ${CONFIG})
+build_against_it(${PROJECT_DIR}_in_c ${WORK_DIR}/build_in_c ${settings} -DEXAMPLE_DIR=${EXAMPLE_DIR})
 run_example_in_c(${WORK_DIR}/build_in_c/with_runtime)
 run_example_in_c(${WORK_DIR}/build_in_c/with_shared)
 

@@ -1,18 +1,10 @@
 # The test `cuda_graph_example`: install, build the example, run it in both ways.
 cmake_minimum_required(VERSION 3.25)
 
-set(prefix ${WORK_DIR}/prefix)
-file(REMOVE_RECURSE ${WORK_DIR})
+include(${CMAKE_CURRENT_LIST_DIR}/../support/installed_build.cmake)
 
-function(run)
-    execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
-endfunction()
-
-run(${CMAKE_COMMAND} --install ${BUILD_DIR} --config ${CONFIG} --prefix ${prefix})
-run(${CMAKE_COMMAND} -S ${EXAMPLE_DIR} -B ${WORK_DIR}/build -G ${GENERATOR}
-    -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_BUILD_TYPE=${CONFIG} -DCMAKE_CXX_COMPILER=${CXX_COMPILER}
-    -DCMAKE_CXX_FLAGS=${CXX_FLAGS} -DCUDA_INCLUDE_DIR=${CUDA_INCLUDE_DIR})
-run(${CMAKE_COMMAND} --build ${WORK_DIR}/build --config ${CONFIG})
+install_this_build()
+build_against_it(${EXAMPLE_DIR} ${WORK_DIR}/build ${settings_in_cxx} -DCUDA_INCLUDE_DIR=${CUDA_INCLUDE_DIR})
 
 # No NVRTC: what is not embedded could not be compiled.
 set(without_nvrtc ${CMAKE_COMMAND} -E env BACKLIGHT_NVRTC_PATH=/nonexistent/libnvrtc.so
