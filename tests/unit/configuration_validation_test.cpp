@@ -15,6 +15,30 @@ using namespace backlight::test::validation;
 using attention::validate;
 using test::check_refused;
 
+namespace {
+
+struct BadField {
+    const char* name;
+    int TileConfig::*field;
+    std::vector<int> bad;
+    const char* rule;
+};
+
+/// With each bad value of each field, by its name, the value and the rule, and what else there is.
+void refused_by_each(const TileConfig& good, const std::vector<BadField>& fields,
+                     const std::string& also = "") {
+    for (const BadField& field : fields) {
+        for (const int bad : field.bad) {
+            TileConfig config = good;
+            config.*field.field = bad;
+            refused(config, good_problem,
+                    {std::string(field.name) + " is " + std::to_string(bad), field.rule, also});
+        }
+    }
+}
+
+}  // namespace
+
 TEST_CASE("every preset of mma fits every head_dim and both targets") {
     for (const KernelPreset& preset : kernel_presets()) {
         if (preset.config.family != KernelFamily::mma) {
@@ -43,14 +67,8 @@ TEST_CASE("wgmma fits every head_dim on Hopper and is refused by name anywhere e
 }
 
 TEST_CASE("a wgmma configuration is refused by each of its rules, with field, value and rule") {
-    struct Field {
-        const char* name;
-        int TileConfig::*field;
-        std::vector<int> bad;
-        const char* rule;
-    };
     constexpr int most = std::numeric_limits<int>::max();
-    const Field fields[] = {
+    const std::vector<BadField> fields = {
         {"block_q", &TileConfig::block_q, {16, 32, 128}, "it must be 64 for wgmma"},
         {"block_kv", &TileConfig::block_kv, {32, 64, 256}, "it must be 128 for wgmma"},
         {"warps", &TileConfig::warps, {1, 8, 12, 32}, "it must be 16 for wgmma"},
@@ -58,15 +76,7 @@ TEST_CASE("a wgmma configuration is refused by each of its rules, with field, va
         {"stages", &TileConfig::stages, {0, 9, most}, "it must be 1 … 8"},
         {"heads_per_group", &TileConfig::heads_per_group, {0, -1, 1025, most}, "1 … 1024"},
     };
-    for (const Field& field : fields) {
-        for (const int bad : field.bad) {
-            TileConfig config = kernel_preset("wgmma");
-            config.*field.field = bad;
-            refused(config, good_problem,
-                    {std::string(field.name) + " is " + std::to_string(bad), field.rule,
-                     "family=wgmma"});
-        }
-    }
+    refused_by_each(kernel_preset("wgmma"), fields, "family=wgmma");
     for (const int heads : {1, 3, 1024}) {
         TileConfig config = kernel_preset("wgmma");
         config.heads_per_group = heads;
@@ -95,28 +105,14 @@ TEST_CASE("mma_resident fits every head_dim and target, and tall query tiles hea
 }
 
 TEST_CASE("a configuration of mma_resident is refused by each of its rules") {
-    struct Field {
-        const char* name;
-        int TileConfig::*field;
-        std::vector<int> bad;
-        const char* rule;
-    };
-    const Field fields[] = {
+    const std::vector<BadField> fields = {
         {"block_q", &TileConfig::block_q, {16, 48, 128}, "it must be 32 for mma_resident"},
         {"block_kv", &TileConfig::block_kv, {32, 128}, "it must be 64 for mma_resident"},
         {"warps", &TileConfig::warps, {1, 2, 8}, "it must be 4 for mma_resident"},
         {"stages", &TileConfig::stages, {1, 3}, "it must be 2 for mma_resident"},
         {"heads_per_group", &TileConfig::heads_per_group, {0, 1025}, "1 … 1024"},
     };
-    for (const Field& field : fields) {
-        for (const int bad : field.bad) {
-            TileConfig config = kernel_preset("v4");
-            config.*field.field = bad;
-            refused(config, good_problem,
-                    {std::string(field.name) + " is " + std::to_string(bad), field.rule,
-                     "family=mma_resident"});
-        }
-    }
+    refused_by_each(kernel_preset("v4"), fields, "family=mma_resident");
 }
 
 TEST_CASE("lengths that tiles do not divide are taken by all but mma") {
@@ -183,28 +179,15 @@ TEST_CASE("wgmma's fields are refused for mma") {
 }
 
 TEST_CASE("a configuration's fields are refused outside their ranges, by name, value and rule") {
-    struct Field {
-        const char* name;
-        int TileConfig::*field;
-        std::vector<int> bad;
-        const char* rule;
-    };
     constexpr int most = std::numeric_limits<int>::max();
     constexpr int least = std::numeric_limits<int>::min();
-    const Field fields[] = {
+    const std::vector<BadField> fields = {
         {"block_q", &TileConfig::block_q, {0, -16, 8, 24, 272, most, least}, "multiple of 16"},
         {"block_kv", &TileConfig::block_kv, {0, -32, 16, 48, 288, most, least}, "multiple of 32"},
         {"stages", &TileConfig::stages, {0, -1, 9, most, least}, "1 … 8"},
         {"warps", &TileConfig::warps, {0, -8, 33, most, least}, "1 … 32"},
     };
-    for (const Field& field : fields) {
-        for (const int bad : field.bad) {
-            TileConfig config;
-            config.*field.field = bad;
-            refused(config, good_problem,
-                    {std::string(field.name) + " is " + std::to_string(bad), field.rule});
-        }
-    }
+    refused_by_each({}, fields);
 }
 
 TEST_CASE("warps that the row groups cannot share evenly are refused with the reason") {
